@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * ipc - frames through shared memory: segments, rings, doorbells, attach, liveness. Used by libtenon, tenond and
+ * workers alike; links libzmq and libc. Rules V1..V11 of docs/ipc.md hold for every consumer: own indices are
+ * private, the peer's are loaded once and checked, a frame is copied once, only the copy is validated and used.
+ * All access to a peer-written page goes through ipc/shared.h (atomics); a checker forbids anything else.
+ */
+#ifndef IPC_IPC_H
+#define IPC_IPC_H
+#include "base/base.h"
+#include <stdbool.h>
+#include <tenon/wire.h>
+
+/* ---- segment: a sealed memfd, header page + ring mapped twice ------------------------------------------- */
+struct segment {
+	int fd;
+	bool writable;
+	uint64_t ring_bytes;
+	struct wire_segment *head; /* mapped page */
+	uint8_t *ring;             /* [2 * ring_bytes], the same memory twice */
+};
+/* Creates, sizes, populates (NOMEM instead of a late SIGBUS), maps, seals. peer_writes false: F_SEAL_FUTURE_WRITE
+ * too, so that whoever receives the descriptor can only read. Maps are MADV_DONTFORK. */
+int segment_create(struct segment *s, uint64_t ring_bytes, bool peer_writes, struct error *e);
+/* Maps a received descriptor after checking seals, size, magic and version; takes `fd` over, also on failure. */
+int segment_open(struct segment *s, int fd, uint64_t ring_bytes, bool writable, struct error *e);
+void segment_close(struct segment *s); /* zeroed or half-built is fine */
+
+/* ---- ring ends ------------------------------------------------------------------------------------------ */
+/* Producer: one thread. Frames are put privately and become visible together at publish. */
+struct ring_out {
+	struct segment *own;        /* carries the ring and our tail       */
+	const struct segment *peer; /* carries the head we may trust as far as checked */
+	uint64_t tail, published, head_seen, capacity;
+};
+/* Consumer: one thread. */
+struct ring_in {
+	const struct segment *peer; /* carries the ring and the peer's tail */
+	struct segment *own;        /* carries our head                     */
+	uint64_t head, tail_seen, capacity;
+};
+void ring_out_init(struct ring_out *r, struct segment *own, const struct segment *peer);
+void ring_in_init(struct ring_in *r, const struct segment *peer, struct segment *own);
+uint32_t ring_max_frame(uint64_t ring_bytes); /* a quarter of it */
+
+/* Room for a frame with `body_bytes`: pointer to write the body to, NULL when the ring is too full (*bad: the peer
+ * broke V2, end the session). ring_put_end makes it part of the batch; nothing is visible before ring_publish. */
+void *ring_put(struct ring_out *r, uint16_t type, uint16_t flags, uint64_t id, uint32_t body_bytes, bool *bad);
+void ring_publish(struct ring_out *r);
+uint64_t ring_room(struct ring_out *r, bool *bad); /* bytes free now */
+
+/* Copies the next frame: head to *h, body to body[room] (and zero behind it if it fits). OK; AGAIN: none;
+ * TOO_LONG: body over `room` (V5, nothing was copied); PROTOCOL: indices or length are impossible (V2, V3). */
+int ring_take(struct ring_in *r, struct wire_head *h, void *body, uint32_t room);
+bool ring_ready(struct ring_in *r);     /* something to take (or a broken peer) */
+void ring_consumed(struct ring_in *r);  /* publishes our head: call once a batch */
+
+/* ---- doorbells and parking ------------------------------------------------------------------------------ */
+struct bell; /* one end: rings the peer, and has a descriptor that becomes readable when rung */
+int  bell_ring(struct bell *b);  /* never waits; a lost bell costs <= IPC_PARK_MAX_MS */
+int  bell_fd(struct bell *b);
+void bell_drain(struct bell *b); /* makes bell_fd unreadable again */
+void bell_close(struct bell *b);
+
+int bell_eventfd_create(int ring_fd, int wait_fd, struct bell **out, struct error *e); /* takes both descriptors */
+/* ZeroMQ, client side: DEALER with the nonce as routing id. */
+int bell_zmq_connect(const char *endpoint, const uint8_t nonce[16], struct bell **out, struct error *e);
+
+/* ZeroMQ, daemon side: one ROUTER for all sessions. bell_hub_drain calls `rung` with each nonce that rang;
+ * unknown ones are counted and dropped. */
+struct bell_hub;
+int  bell_hub_open(const char *dir, struct bell_hub **out, struct error *e); /* binds DIR/bell */
+const char *bell_hub_endpoint(const struct bell_hub *h);
+int  bell_hub_fd(const struct bell_hub *h);
+void bell_hub_drain(struct bell_hub *h, void (*rung)(void *ctx, const uint8_t nonce[16]), void *ctx);
+int  bell_hub_bell(struct bell_hub *h, const uint8_t nonce[16], struct bell **out); /* rings that session */
+void bell_hub_close(struct bell_hub *h);
+
+#define IPC_PARK_MAX_MS 50
+
+/* After publishing: rings when, and only when, the peer flagged itself asleep (exchange 1 -> 0). Returns true if
+ * it rang. */
+bool peer_wake(const struct segment *peer_asleep_in, struct bell *b);
+/* Before parking: set own flag, fence, look again. True: nothing came, park on the descriptors (at most
+ * IPC_PARK_MAX_MS), then call park_end. False: do not park (flag already cleared). */
+bool park_begin(struct segment *own, struct ring_in *r);
+void park_end(struct segment *own);
+
+/* Adaptive spin: spin_ready polls the ring for as long as that has paid lately; never more than `cap_us`; 0 on a
+ * machine whose load average exceeds its cores. */
+struct spin { uint32_t cap_us, now_us, hits, misses; };
+void spin_init(struct spin *s, uint32_t cap_us);
+bool spin_ready(struct spin *s, struct ring_in *r); /* true: something came while spinning */
+
+/* ---- link: the two rings, segments and bell of one session, as both sides hold it ------------------------ */
+struct link {
+	struct segment tx, rx; /* tx is written by us */
+	struct ring_out out;
+	struct ring_in in;
+	struct bell *bell;
+	int sock;   /* attach socket, lifetime of the session; -1 inside a process */
+	int pidfd;  /* of the peer, -1 unknown */
+	uint64_t session;
+};
+void link_close(struct link *l);
+/* Publishes and wakes the peer if it sleeps. */
+void link_flush(struct link *l);
+
+/* A pair of connected links without a socket: tenond and its worker (descriptors inherited or same process). Bells
+ * are eventfds. a_fds/b side: link_export lists the descriptors a child process needs, link_import rebuilds it. */
+int link_pair(uint64_t ring_bytes, struct link *a, struct link *b, struct error *e);
+struct link_fds { int tx, rx, ring, wait; uint64_t ring_bytes; };
+struct link_fds link_export(const struct link *l);
+int link_import(const struct link_fds *f, struct link *l, struct error *e); /* takes the descriptors */
+
+/* ---- attach ---------------------------------------------------------------------------------------------- */
+struct peer_id { uint32_t uid, gid; int32_t pid; int pidfd; };
+struct attach_limits {
+	uint64_t ring_default, ring_max, max_payload_bytes;
+	uint32_t max_in_flight;
+};
+/* Listener at `path` (directory 0750, socket 0660); an exclusive lock file PATH.lock is taken first: BUSY when
+ * another daemon has it. */
+int  attach_listen(const char *path, int *fd, int *lock_fd, struct error *e);
+/* One connection, non-blocking: who is it (SO_PEERCRED, pidfd). AGAIN: none. */
+int  attach_accept(int listen_fd, int *fd, struct peer_id *who, struct error *e);
+/* Reads HELLO if it is there: AGAIN, PROTOCOL (wrong size, extra descriptors, reserved bits), VERSION, else OK. */
+int  attach_read_hello(int fd, struct wire_hello *hello, struct error *e);
+/* Accepts: makes segments and bell, sends WELCOME. hub may be NULL (eventfd only). */
+int  attach_welcome(int fd, const struct wire_hello *hello, const struct attach_limits *lim, struct bell_hub *hub,
+	uint64_t session, struct link *out, struct error *e);
+void attach_refuse(int fd, int code, const char *text); /* sends WELCOME with rc, does not close */
+/* Client side. */
+int  attach_connect(const char *path, uint64_t c2d_bytes, uint64_t d2c_bytes, uint32_t bell, int timeout_ms,
+	struct link *out, struct wire_welcome *w, struct error *e);
+
+/* ---- frames: the one place where bodies are built and checked (V6) ----------------------------------------- */
+/* A request as checked; pointers go into the copied body. */
+struct frame_request {
+	struct wire_request r; /* tail filled with zero */
+	const char *model;     /* [r.model_bytes], not terminated */
+	struct { const char *s; uint32_t len; } stop[WIRE_MAX_STOP];
+	const struct wire_bias *bias;
+	const int32_t *history;
+	const uint8_t *payload; /* first part (all of it with WIRE_LAST) */
+	uint32_t payload_here;
+};
+/* Checks the body of BEGIN: sizes, ranges, enums, flags, finite floats, cross-field rules. from_client: history
+ * must be empty. INVALID/PROTOCOL/TOO_LONG with the field's name. */
+int frame_request_parse(const void *body, uint32_t bytes, uint16_t flags, bool from_client, uint64_t max_payload,
+	struct frame_request *out, struct error *e);
+/* Bytes that BEGIN needs apart from payload; writes it to out[room]. */
+uint32_t frame_request_bytes(const struct frame_request *f);
+uint32_t frame_request_write(const struct frame_request *f, void *out, uint32_t room);
+/* Checks a body coming from daemon or worker (TOKENS, LOGPROBS, DONE, ERROR, STATE, EMBEDDING, HEALTH): lengths
+ * and counts agree. */
+int frame_event_check(const struct wire_head *h, const void *body, struct error *e);
+#endif
