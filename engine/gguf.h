@@ -54,7 +54,7 @@ const void *gguf_map(const struct gguf *g, uint64_t *bytes); /* the whole file *
 int gguf_fd(const struct gguf *g);                           /* -1 for memory  */
 const char *gguf_path(const struct gguf *g);
 uint32_t gguf_version(const struct gguf *g);
-const uint8_t *gguf_digest(const struct gguf *g); /* [32] BLAKE2b over header and tensor table: identifies the model for caches */
+const uint8_t *gguf_digest(const struct gguf *g); /* [32] BLAKE2b over header, tensor table and a sample of each tensor: identifies the model for caches */
 
 /* Keys. Getters are type-checked: NOT_FOUND if absent, FORMAT (naming key and type) on a wrong type or range. */
 size_t gguf_n_keys(const struct gguf *g);
