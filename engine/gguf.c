@@ -161,17 +161,20 @@ static struct shown show(struct gguf_str n)
 
 static int bad(const struct reader *r, const char *what, struct gguf_str name, const char *why)
 {
-	return error_set(r->e, TENON_E_FORMAT,
+	(void)error_set(r->e, TENON_E_FORMAT,
 		"%s \"%s\" at byte %llu: %s; the file is damaged, fetch it again", what, show(name).s,
 		(unsigned long long)r->pos, why);
+	return TENON_E_FORMAT;
 }
 
 static int take(struct reader *r, uint64_t n, const char *what, const uint8_t **out)
 {
-	if (n > r->end - r->pos)
-		return error_set(r->e, TENON_E_FORMAT,
+	if (n > r->end - r->pos) {
+		(void)error_set(r->e, TENON_E_FORMAT,
 			"%s at byte %llu: the file ends inside it; the file is truncated, fetch it again",
 			what, (unsigned long long)r->pos);
+		return TENON_E_FORMAT;
+	}
 	*out = r->base + r->pos;
 	r->pos += n;
 	return TENON_OK;
@@ -205,10 +208,12 @@ static int take_str(struct reader *r, const char *what, struct gguf_str *out)
 
 	if (rc)
 		return rc;
-	if (len > MAX_STRING_BYTES)
-		return error_set(r->e, TENON_E_FORMAT,
+	if (len > MAX_STRING_BYTES) {
+		(void)error_set(r->e, TENON_E_FORMAT,
 			"%s at byte %llu: a string of %llu bytes is over the limit of %d; the file is damaged, fetch it again",
 			what, (unsigned long long)at, (unsigned long long)len, MAX_STRING_BYTES);
+		return TENON_E_FORMAT;
+	}
 	rc = take(r, len, what, &p);
 	if (!rc)
 		*out = (struct gguf_str){ (const char *)p, (size_t)len };
@@ -497,7 +502,7 @@ static int place_tensors(struct gguf *g, struct reader *r)
 static int parse(struct gguf *g, struct error *e)
 {
 	struct reader r = { g->map, 0, g->bytes, e };
-	uint64_t n_tensors, n_keys;
+	uint64_t n_tensors = 0, n_keys = 0;
 	int rc = read_header(g, &r, &n_tensors, &n_keys);
 
 	if (!rc)

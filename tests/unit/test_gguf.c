@@ -6,7 +6,7 @@
 #include "engine/gguf.h"
 #include "tenon/plugin.h"
 #include "tests/unit/gguf_make.h"
-#include <fcntl.h>
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -29,7 +29,7 @@ static void make_good(struct gguf_make *m)
 	gguf_make_scalar(m, "k.i64", GGUF_I64, &(int64_t){ -7 }, 8);
 	gguf_make_f32(m, "k.f32", 1.5f);
 	gguf_make_scalar(m, "k.f64", GGUF_F64, &(double){ 2.25 }, 8);
-	gguf_make_f32(m, "k.inf", 1e39f);
+	gguf_make_f32(m, "k.inf", HUGE_VALF);
 	gguf_make_bool(m, "k.bool", true);
 	gguf_make_strs(m, "k.strs", strs, COUNT_OF(strs));
 	gguf_make_array(m, "k.ints", GGUF_I16, (int16_t[]){ 3, -4, 5 }, 3, 6);
@@ -328,7 +328,7 @@ static void bad_tensors_are_refused(void **st)
 	gguf_make_tensor_at(&m, "t", 99, 1, one, 128);
 	refused(&m, TENON_E_UNSUPPORTED, "99");
 	make_good(&m);
-	gguf_make_tensor_at(&m, "t", TNP_F32, 1, one, 96); /* "norm" lies at 96 */
+	gguf_make_tensor_at(&m, "t", TNP_F32, 1, (uint64_t[]){ 3 }, 96); /* "norm" lies at 96 */
 	refused(&m, TENON_E_FORMAT, "overlaps");
 	make_good(&m);
 	gguf_make_tensor_at(&m, "t", TNP_F32, 1, one, 100);
