@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * A loaded model: file, tokenizer, chat template, graph, the backend's copy of it and its KV pool. This is what
+ * the scheduler and the commands that work on a file see of the engine. Owner: one thread (the step thread);
+ * the tokenizer and the template may be used from any thread while the model is open.
+ */
+#ifndef ENGINE_MODEL_H
+#define ENGINE_MODEL_H
+#include "engine/chat.h"
+#include "engine/gguf.h"
+#include "engine/tokenizer.h"
+#include "plugins/plugins.h"
+
+struct model_options { /* zero members mean defaults */
+	const char *path;
+	struct backend *backend;   /* borrowed, outlives the model */
+	uint32_t precision;        /* TNP_FAST, TNP_EXACT */
+	uint32_t kv_type;          /* TNP_F16 is the default (0 means default: F32 must be asked with kv_f32) */
+	bool kv_f32;
+	uint32_t n_ctx;            /* longest sequence, tokens; default: the model's own, at most 8192 */
+	uint32_t step_tokens;      /* most tokens of one step; default 512 */
+	uint32_t step_seqs;        /* most sequences of one step; default 32 */
+	uint32_t step_out;         /* most rows of logits of one step; default step_seqs */
+	uint32_t page_tokens;      /* default 32 */
+	uint64_t kv_bytes;         /* KV pool budget; default: room for one full context, at least 4 x 1024 tokens */
+	uint32_t threads_hint;     /* unused by backends; for reports */
+};
+
+struct model_info {
+	const char *arch, *name;   /* "llama", general.name */
+	const uint8_t *digest;     /* [32] */
+	uint32_t n_vocab, n_layers, d_model, n_heads, n_kv_heads, head_dim, n_ctx_train, n_ctx;
+	uint32_t precision, kv_type, page_tokens;
+	uint32_t step_tokens, step_seqs, step_out;
+	uint32_t n_groups;                    /* KV groups */
+	uint32_t window[TNP_MAX_GROUPS];      /* reach in tokens, 0: all */
+	uint32_t n_pages[TNP_MAX_GROUPS];
+	uint64_t page_bytes[TNP_MAX_GROUPS];
+	uint64_t weights_mapped_bytes, weights_own_bytes, workspace_bytes, kv_bytes, open_peak_bytes;
+	uint64_t n_params;
+	bool is_encoder;                      /* gives embeddings, not tokens */
+	uint32_t pooling;                     /* TNP_POOL_* of an encoder */
+};
+
+struct model;
+/* Slow. Refuses before allocating what does not fit into memory (NOMEM: shortfall and the largest context that
+ * would fit). NOT_FOUND, FORMAT, UNSUPPORTED (architecture, type or operator, by name), NOMEM, BACKEND. */
+int model_open(const struct model_options *o, struct model **out, struct error *e);
+void model_close(struct model *m);
+const struct model_info *model_info(const struct model *m);
+const struct gguf *model_file(const struct model *m);
+const struct tokenizer *model_tokenizer(const struct model *m);
+const struct chat_template *model_template(const struct model *m); /* NULL: the file has none */
+int model_check_file(const struct model *m, struct error *e);      /* FORMAT if the file changed on disk */
+
+/* One sequence's part of a step: tokens [past, past + n_tokens) of its history, pages that cover them. */
+struct step_seq {
+	const int32_t *tokens; /* [n_tokens] */
+	uint32_t n_tokens, past;
+	uint32_t n_out;        /* rows wanted, for the last n_out of these tokens */
+	float *out;            /* [n_out][n_vocab] (encoder: [1][d_model]) */
+	const uint32_t *pages[TNP_MAX_GROUPS]; /* page numbers from position 0; TNP_PAGE_HOLE outside a window */
+	uint32_t n_pages[TNP_MAX_GROUPS];
+	int rc;                /* filled: OK or what this sequence alone failed with */
+};
+/* Runs one batch of 1..step_seqs sequences. INVALID: over a limit (nothing ran). BACKEND: the device is lost.
+ * Rows of a sequence do not depend on the others, on chunking or on page numbers (invariant backends). Allocates
+ * nothing after the first call of a size. */
+int model_step(struct model *m, struct step_seq *seqs, uint32_t n_seqs, struct error *e);
+int model_kv_copy(struct model *m, uint32_t group, uint32_t from, uint32_t to, uint32_t n_tokens, struct error *e);
+struct backend_model *model_backend(struct model *m); /* for kv_read, kv_write, profile */
+
+/* Tokens of a request: chat_render + tokenizer for messages (`json`, engine/chat.h), with BOS as the template says;
+ * plain text gets what the file asks for (BOS/EOS, or [CLS]/[SEP]). [any thread] */
+int model_tokens_from_text(const struct model *m, const char *text, size_t len, struct tokens *out, struct error *e);
+int model_tokens_from_messages(const struct model *m, const char *json, size_t len, int64_t now_s, struct tokens *out,
+	struct error *e);
+#endif
