@@ -1,8 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # tools: tenon (user), tenonctl (admin). Each command is tools/cmd_NAME.c; add it to tenon_SOURCES and commands.def.
 bin_PROGRAMS += tenon
-tenon_SOURCES = tools/tenon.c tools/commands.h tools/commands.def tools/cli.c tools/cli_jsonl.c tools/cli.h
+tenon_SOURCES = tools/tenon.c tools/commands.h tools/commands.def tools/cli.c tools/cli_jsonl.c tools/cli.h \
+	tools/cmd_bench.c tools/bench.c tools/bench.h tools/benches.def
 tenon_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS) -DPACKAGE_VERSION='"$(PACKAGE_VERSION)"'
 # Libraries of the folders that the commands need, dependents first.
 TENON_LIBS =
-tenon_LDADD = $(TENON_LIBS) $(BASE_LIBS) $(JANSSON_LIBS)
+tenon_LDADD = $(TENON_LIBS) $(BASE_LIBS) $(JANSSON_LIBS) -lm
+
+if HAVE_CMOCKA
+check_PROGRAMS += tests/unit/test_bench
+TESTS += tests/unit/test_bench
+tests_unit_test_bench_SOURCES = tests/unit/test_bench.c tools/bench.c tools/cli.c tools/cli_jsonl.c
+tests_unit_test_bench_CPPFLAGS = $(tenon_CPPFLAGS)
+tests_unit_test_bench_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_bench_LDADD = $(BASE_LIBS) $(JANSSON_LIBS) $(CMOCKA_LIBS) -lm
+endif
