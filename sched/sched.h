@@ -30,7 +30,6 @@ struct sched_sink {
 	/* One step's token of a request. lp: [n_lp] chosen token first. */
 	void (*tokens)(void *ctx, uint64_t id, const int32_t *ids, uint32_t n_ids, const char *text, size_t text_len,
 		const struct sampler_logprob *lp, uint32_t n_lp);
-	void (*embedding)(void *ctx, uint64_t id, const float *v, uint32_t n, uint32_t n_prompt);
 	void (*done)(void *ctx, uint64_t id, const struct wire_done *d);
 	void (*error)(void *ctx, uint64_t id, int code, const char *text);
 };
@@ -48,7 +47,6 @@ struct sched_request { /* copied by submit */
 	uint32_t traffic_class;
 	int32_t priority;
 	uint64_t deadline_ns; /* absolute, clock_now_ns; 0: none */
-	bool embed;
 	struct wire_timeline time; /* arrived_ns, preprocess_ns, load_ns filled by the caller */
 };
 
@@ -56,7 +54,7 @@ struct sched;
 int sched_create(const struct sched_config *c, const struct sched_sink *sink, struct sched **out, struct error *e);
 /* Open requests are dropped without a word to the sink. */
 void sched_destroy(struct sched *s);
-/* Refuses at once what can never run: TOO_LONG (prompt + max_tokens over the context: names both), NOMEM (more pages
+/* Refuses at once what can never run (an encoder model is UNSUPPORTED here): TOO_LONG (prompt + max_tokens over the context: names both), NOMEM (more pages
  * than exist), INVALID, FULL (queue). On failure the sink hears nothing. */
 int sched_submit(struct sched *s, const struct sched_request *r, struct error *e);
 int sched_cancel(struct sched *s, uint64_t id, int code, const char *why); /* told as error(code); NOT_FOUND */
