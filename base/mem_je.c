@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * mem.h over jemalloc: one arena an area, made at the first allocation from it. Calls that name an arena skip
- * the thread cache; the token path allocates nothing, so that costs start-up a little and nobody else.
+ * mem.h over jemalloc: one arena an area, made at the first allocation from it. The thread caches are left out:
+ * they would mix areas and count freed blocks as live. The token path allocates nothing, so nobody pays.
  */
 #include "base/mem_common.h"
 #include <jemalloc/jemalloc.h>
@@ -32,7 +32,7 @@ static int area_flags(enum mem_area area)
 
 	if (!known)
 		known = arena_make(area);
-	return known ? MALLOCX_ARENA(known - 1) : 0;
+	return (known ? MALLOCX_ARENA(known - 1) : 0) | MALLOCX_TCACHE_NONE;
 }
 
 void *mem_alloc(enum mem_area area, size_t bytes)
@@ -50,7 +50,7 @@ void *mem_resize(enum mem_area area, void *p, size_t bytes)
 void mem_free(void *p)
 {
 	if (p)
-		dallocx(p, 0);
+		dallocx(p, MALLOCX_TCACHE_NONE);
 }
 
 static uint64_t arena_stat(unsigned arena, const char *kind)

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Life of one sequence; see seq.h.
+ */
+#include "sched/seq.h"
+#include <string.h>
+
+static int seq_tokens(struct seq *q, const struct sched_request *r, const struct model_info *info, struct error *e)
+{
+	uint64_t want = r->max_tokens ? (uint64_t)r->n_prompt + r->max_tokens : info->n_ctx;
+
+	q->ends_at_context = !r->max_tokens;
+	q->max_total = (uint32_t)MIN_OF(want, info->n_ctx);
+	q->tokens = mem_zalloc(MEM_SCHED, q->max_total + 1u, sizeof *q->tokens);
+	if (!q->tokens)
+		return error_set(e, TENON_E_NOMEM, "request: out of memory for %u tokens", q->max_total);
+	memcpy(q->tokens, r->prompt, r->n_prompt * sizeof *q->tokens);
+	if (r->n_history)
+		memcpy(q->tokens + r->n_prompt, r->history, r->n_history * sizeof *q->tokens);
+	q->n_prompt = r->n_prompt;
+	q->n_history = r->n_history;
+	q->n_tokens = r->n_prompt + r->n_history;
+	return TENON_OK;
+}
+
+int seq_create(const struct sched_request *r, const struct model *m, struct seq **out, struct error *e)
+{
+	const struct model_info *info = model_info(m);
+	struct seq *q = mem_zalloc(MEM_SCHED, 1, sizeof *q);
+	int rc;
+
+	if (!q)
+		return error_set(e, TENON_E_NOMEM, "request: out of memory");
+	q->id = r->id;
+	q->deadline_ns = r->deadline_ns;
+	q->skip_bytes = r->history_text_bytes;
+	q->time = r->time;
+	q->submitted_ns = clock_now_ns();
+	q->n_logprobs = r->sampling.n_logprobs;
+	buf_init(&q->text, MEM_SCHED, 0);
+	rc = seq_tokens(q, r, info, e);
+	if (!rc)
+		rc = sampler_create(&r->sampling, info->n_vocab, &q->sampler, e);
+	if (!rc)
+		rc = emitter_create(model_tokenizer(m), &r->emit, &q->emit, e);
+	if (!rc && !buf_reserve(&q->text, 4096))
+		rc = error_set(e, TENON_E_NOMEM, "request: out of memory");
+	if (rc) {
+		seq_destroy(q, NULL);
+		return rc;
+	}
+	for (uint32_t i = 0; i < q->n_tokens; i++)
+		sampler_accept(q->sampler, q->tokens[i]);
+	*out = q;
+	return TENON_OK;
+}
+
+void seq_destroy(struct seq *q, struct kv_pages *pages)
+{
+	if (!q)
+		return;
+	if (pages)
+		block_table_release(&q->table, pages);
+	sampler_destroy(q->sampler);
+	emitter_destroy(q->emit);
+	buf_finish(&q->text);
+	mem_free(q->tokens);
+	mem_free(q);
+}
+
+/* Takes away from `text` what the client has already. */
+static void skip_told(struct seq *q)
+{
+	size_t n = (size_t)MIN_OF(q->skip_bytes, q->text.len);
+
+	if (!n)
+		return;
+	q->text.len -= n;
+	memmove(q->text.data, q->text.data + n, q->text.len);
+	q->skip_bytes -= n;
+}
+
+int seq_replay(struct seq *q, enum emit_end *end, struct error *e)
+{
+	int rc = TENON_OK;
+
+	*end = EMIT_GO_ON;
+	for (uint32_t i = 0; i < q->n_history && !rc && *end == EMIT_GO_ON; i++)
+		rc = emitter_push(q->emit, q->tokens[q->n_prompt + i], &q->text, end, e);
+	skip_told(q);
+	return rc;
+}
+
+int seq_push(struct seq *q, int32_t token, enum emit_end *end, struct error *e)
+{
+	int rc = emitter_push(q->emit, token, &q->text, end, e);
+
+	if (rc)
+		return rc;
+	skip_told(q);
+	if (*end == EMIT_END_TOKEN)
+		return TENON_OK;
+	q->tokens[q->n_tokens++] = token;
+	sampler_accept(q->sampler, token);
+	return TENON_OK;
+}
+
+uint32_t seq_left(const struct seq *q) { return q->n_tokens - q->past; }
+
+void seq_fill_done(const struct seq *q, uint32_t finish, struct wire_done *d)
+{
+	uint64_t now = clock_now_ns();
+
+	*d = (struct wire_done){ .finish = finish, .n_prompt = q->n_prompt, .n_generated = q->n_tokens - q->n_prompt,
+		.n_preempted = q->n_preempted, .n_replayed = q->n_history, .time = q->time };
+	d->time.queue_ns = q->started_ns ? q->started_ns - q->submitted_ns : now - q->submitted_ns;
+	d->time.prefill_ns = q->first_ns ? q->first_ns - q->started_ns : 0;
+	d->time.decode_ns = q->first_ns ? q->last_ns - q->first_ns : 0;
+	d->time.first_token_ns = q->first_ns && q->time.arrived_ns ? q->first_ns - q->time.arrived_ns : 0;
+	d->time.total_ns = q->time.arrived_ns ? now - q->time.arrived_ns : 0;
+}
