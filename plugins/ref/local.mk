@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+# The reference plugin; includes tenon/plugin.h and libc only. In the build tree the manifest is copied beside the
+# module, so that plugins/ref/.libs is a plugin folder like the installed one.
+
+if PLUGIN_REF
+plugin_LTLIBRARIES += plugins/ref/ref.la
+plugin_DATA += plugins/ref/ref.plugin
+noinst_DATA += plugins/ref/.libs/ref.plugin
+plugins_ref_ref_la_SOURCES = plugins/ref/ref.h plugins/ref/ref.c plugins/ref/ref_graph.c plugins/ref/ref_model.c \
+	plugins/ref/ref_kv.c plugins/ref/ref_batch.c plugins/ref/ref_ops.c plugins/ref/ref_attend.c \
+	plugins/ref/ref_types.c plugins/ref/ref_par.c
+plugins_ref_ref_la_CFLAGS = $(AM_CFLAGS) -O3 -pthread
+plugins_ref_ref_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared \
+	-Wl,--version-script=$(srcdir)/plugins/tnp.map
+plugins_ref_ref_la_LIBADD = -lm -lpthread
+plugins_ref_ref_la_DEPENDENCIES = plugins/tnp.map
+
+plugins/ref/.libs/ref.plugin: $(srcdir)/plugins/ref/ref.plugin plugins/ref/ref.la
+	$(AM_V_GEN)cp $(srcdir)/plugins/ref/ref.plugin $@
+CLEANFILES += plugins/ref/.libs/ref.plugin
+
+if HAVE_CMOCKA
+check_PROGRAMS += tests/unit/test_ref
+TESTS += tests/unit/test_ref
+tests_unit_test_ref_SOURCES = tests/unit/test_ref.c tests/unit/tnp_make.c tests/unit/tnp_make.h
+tests_unit_test_ref_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_ref_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS) -lm
+endif
+endif
+nobase_include_HEADERS += include/tenon/plugin.h
+EXTRA_DIST += plugins/tnp.map plugins/ref/ref.plugin

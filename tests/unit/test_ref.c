@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The reference plugin against numbers worked out by hand. What all backends have to do, chunks, pages and company
+ * included, is checked by plugin-conform.
+ */
+#include "tests/unit/unit.h"
+#include "tests/unit/tnp_make.h"
+#include <dlfcn.h>
+#include <math.h>
+#include <string.h>
+
+static const struct tnp_ops *ops;
+static struct tnp_dev *dev;
+
+static const char *host_config(void *ctx, const char *key)
+{
+	(void)ctx;
+	return strcmp(key, "threads") ? NULL : "2";
+}
+
+static int load(void **state)
+{
+	static const struct tnp_host host = { .size = sizeof host, .abi_major = 1, .config = host_config };
+	const char *build = getenv("TENON_BUILDDIR");
+	char path[4096];
+	tnp_entry_fn *entry;
+	void *so;
+
+	(void)state;
+	(void)snprintf(path, sizeof path, "%s/plugins/ref/.libs/ref.so", build ? build : ".");
+	so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!so)
+		return -1;
+	*(void **)&entry = dlsym(so, TNP_ENTRY_NAME);
+	ops = entry(1, 1);
+	return ops->start(&host, NULL) || ops->dev_open(0, &dev, NULL);
+}
+
+static int unload(void **state)
+{
+	(void)state;
+	ops->dev_close(dev);
+	return ops->stop(NULL);
+}
+
+static const struct tnp_limits limits = { .size = sizeof limits,
+	.precision = TNP_EXACT,
+	.max_tokens = 64,
+	.max_seqs = 8,
+	.max_out = 64,
+	.max_pages_per_seq = 16,
+	.kv_type = TNP_F32,
+	.page_tokens = 4 };
+
+/* ---- one node on rows given ------------------------------------------------------------------------------- */
+/* Runs the graph of `m` over n rows of `in`, one sequence, no pool. */
+static void run_rows(struct tnp_make *m, uint32_t n, const float *in, float *out, uint64_t width)
+{
+	const struct tnp_graph *g = tnp_make_graph(m);
+	struct tnp_error e = { .size = sizeof e };
+	const uint32_t tok0[2] = { 0, n }, past[1] = { 0 };
+	uint32_t out_tok[64];
+	int32_t pos[64];
+	tnp_rc rc;
+	uint64_t ticket;
+	struct tnp_rows rows = { out, width };
+	struct tnp_model *model;
+	struct tnp_batch b = { .size = sizeof b,
+		.n_seqs = 1,
+		.n_tokens = n,
+		.n_out = n,
+		.pos = pos,
+		.tok0 = tok0,
+		.past = past,
+		.out_tok = out_tok,
+		.in = in,
+		.out = &rows,
+		.seq_rc = &rc };
+
+	for (uint32_t i = 0; i < n; i++) {
+		out_tok[i] = i;
+		pos[i] = (int32_t)i;
+	}
+	assert_non_null(g);
+	if (ops->model_open(dev, g, &limits, &model, &e))
+		fail_msg("%s", e.text);
+	assert_int_equal(ops->batch(model, NULL, &b, &ticket, &e), TNP_OK);
+	assert_int_equal(rc, TNP_OK);
+	assert_int_equal(ops->wait(dev, ticket, 0, &e), TNP_OK);
+	ops->model_close(model);
+}
+
+static void near(const float *got, const double *want, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (fabs(got[i] - want[i]) > 1e-6 * (1 + fabs(want[i])))
+			fail_msg("element %d: %.9g, want %.9g", i, (double)got[i], want[i]);
+}
+
+static void linear_by_hand(void **state)
+{
+	struct tnp_make *m = tnp_make_create(1);
+	const float w[6] = { 1, 2, 3, -1, 0.5f, 0 }, bias[3] = { 10, 20, -30 }, in[4] = { 1, 2, -1, 4 };
+	/* rows of the stack: (1, 2), (3, -1), (0.5, 0); y = relu(W x + b) */
+	const double want[6] = { 15, 21, 0, 17, 13, 0 };
+	float out[6];
+	uint32_t x = tnp_make_rows(m, TNP_N_TOKENS, 2), y = tnp_make_rows(m, TNP_N_TOKENS, 3);
+	uint32_t a = tnp_make_weight(m, TNP_F32, w, 2, 2, 0), c = tnp_make_weight(m, TNP_F32, w + 4, 1, 2, 0);
+	uint32_t b = tnp_make_weight(m, TNP_F32, bias, 3, 0, 0);
+
+	(void)state;
+	tnp_make_node(m, TNP_OP_LINEAR, TNP_LIST(x, a, c, b), TNP_LIST(y));
+	tnp_make_int(m, TNP_A_ACT, TNP_ACT_RELU);
+	tnp_make_in(m, x);
+	tnp_make_out(m, y);
+	run_rows(m, 2, in, out, 3);
+	near(out, want, 6);
+	tnp_make_destroy(m);
+}
+
+static void norms_by_hand(void **state)
+{
+	struct tnp_make *m = tnp_make_create(1);
+	const float w[2] = { 2, 3 }, b[2] = { 1, -1 }, in[4] = { 3, 4, 0, 2 };
+	float out[4];
+	uint32_t x = tnp_make_rows(m, TNP_N_TOKENS, 4), y = tnp_make_rows(m, TNP_N_TOKENS, 4);
+	uint32_t z = tnp_make_rows(m, TNP_N_TOKENS, 4);
+	uint32_t wt = tnp_make_weight(m, TNP_F32, w, 2, 0, 0), bt = tnp_make_weight(m, TNP_F32, b, 2, 0, 0);
+	/* a pair of different elements becomes -1 and 1, lower one first, whatever RMSNORM made of them */
+	const double want[4] = { -1, 2, -1, 2 };
+
+	(void)state;
+	tnp_make_node(m, TNP_OP_RMSNORM, TNP_LIST(x, wt), TNP_LIST(y));
+	tnp_make_float(m, TNP_A_EPS, 0);
+	tnp_make_int(m, TNP_A_GROUP, 2);
+	tnp_make_node(m, TNP_OP_LAYERNORM, TNP_LIST(y, wt, bt), TNP_LIST(z));
+	tnp_make_float(m, TNP_A_EPS, 0);
+	tnp_make_int(m, TNP_A_GROUP, 2);
+	tnp_make_in(m, x);
+	tnp_make_out(m, z);
+	run_rows(m, 1, in, out, 4);
+	near(out, want, 4);
+	tnp_make_destroy(m);
+}
+
+/* Two experts, top 1: token 0 = (1, 0) goes to expert 1, token 1 = (0, 2) to expert 0. */
+static void experts_by_hand(void **state)
+{
+	struct tnp_make *m = tnp_make_create(1);
+	const float router[4] = { 0, 1, 1, 0 }, experts[4] = { 2, 5, 7, 3 }, in[4] = { 1, 0, 0, 2 };
+	const double want[2] = { 7 * exp(1) / (1 + exp(1)), 10 * exp(2) / (1 + exp(2)) };
+	float out[2];
+	uint32_t x = tnp_make_rows(m, TNP_N_TOKENS, 2),
+		 ids = tnp_make_tensor(m, TNP_I32, TNP_N_TOKENS, 1, 0, 0);
+	uint32_t share = tnp_make_rows(m, TNP_N_TOKENS, 1), y = tnp_make_rows(m, TNP_N_TOKENS, 1);
+	uint32_t rows = tnp_make_tensor(m, TNP_F32, TNP_N_TOKENS, 1, 1, 0);
+	uint32_t r = tnp_make_weight(m, TNP_F32, router, 2, 2, 0),
+		 w = tnp_make_weight(m, TNP_F32, experts, 2, 1, 2);
+
+	(void)state;
+	tnp_make_node(m, TNP_OP_MOE_ROUTE, TNP_LIST(x, r), TNP_LIST(ids, share));
+	tnp_make_int(m, TNP_A_TOP_K, 1);
+	tnp_make_node(m, TNP_OP_MOE_LINEAR, TNP_LIST(x, ids, w), TNP_LIST(rows));
+	tnp_make_node(m, TNP_OP_MOE_SUM, TNP_LIST(rows, share), TNP_LIST(y));
+	tnp_make_in(m, x);
+	tnp_make_out(m, y);
+	run_rows(m, 2, in, out, 1);
+	near(out, want, 2);
+	tnp_make_destroy(m);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(linear_by_hand),
+		cmocka_unit_test(norms_by_hand),
+		cmocka_unit_test(experts_by_hand),
+	};
+
+	return cmocka_run_group_tests(tests, load, unload);
+}
