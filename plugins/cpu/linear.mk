@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+# Matrix products of the CPU plugin: one convenience library for each instruction set, so that nothing built for a
+# newer one can run before the variant is chosen.
+noinst_LTLIBRARIES += liblinear_base.la
+liblinear_base_la_SOURCES = plugins/cpu/linear_base.c plugins/cpu/dequant.c plugins/cpu/dequant.h plugins/cpu/linear.h
+LINEAR_LIBS = liblinear_base.la
+
+if HOST_X86_64
+noinst_LTLIBRARIES += liblinear_avx2.la
+liblinear_avx2_la_SOURCES = plugins/cpu/linear_avx2.c plugins/cpu/linear_avx2.h plugins/cpu/linear_avx2_codes.h \
+	plugins/cpu/linear_avx2_act.c plugins/cpu/linear_avx2_pack.c plugins/cpu/linear_avx2_i8.c \
+	plugins/cpu/linear_avx2_i16.c plugins/cpu/linear_avx2_f32.c
+liblinear_avx2_la_CFLAGS = $(AM_CFLAGS) -mavx2 -mfma -mf16c -ffp-contract=off
+LINEAR_LIBS += liblinear_avx2.la
+endif
+
+if HAVE_CMOCKA
+check_PROGRAMS += tests/unit/test_linear
+TESTS += tests/unit/test_linear
+tests_unit_test_linear_SOURCES = tests/unit/test_linear.c
+tests_unit_test_linear_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_linear_LDADD = $(LINEAR_LIBS) $(CMOCKA_LIBS) -lm
+endif

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The AVX2 variant's table, and the driver that lays a product out over its integer kernels: which stretch of
+ * weights, which tokens, in which order. Integer sums are exact and every float addition is made by a kernel in the
+ * order of k, so nothing decided here can change a bit of the result.
+ */
+#include "plugins/cpu/linear_avx2.h"
+
+enum { L2_ACT = 256 << 10 }; /* bytes of activations that should stay in L2 */
+
+struct job {
+	const struct linear_weight *w;
+	const struct int_kernel *fn;
+	struct tiles tiles;
+	const float *scale; /* [m]             */
+	const uint8_t *a;   /* tiles           */
+	uint32_t nb;	    /* blocks of a row */
+	struct scratch *s;
+};
+
+static const uint8_t *tile_at(const struct job *j, uint32_t tile, uint32_t b)
+{
+	const size_t first = tiles_first(&j->tiles, tile);
+
+	return j->a + (first * j->nb + (size_t)b * tiles_width(&j->tiles, tile)) * j->fn->act_block;
+}
+
+/* Few tokens: a panel stays in L1 while the tiles run over it. */
+static void few_run(const struct job *j, uint32_t n0, uint32_t n1, float *c, size_t ldc)
+{
+	for (uint32_t n = n0; n < n1; n += PANEL) {
+		const uint8_t *panel = panel_at(j->w, n / PANEL);
+
+		for (uint32_t t = 0; t < j->tiles.n; t++) {
+			const size_t first = tiles_first(&j->tiles, t);
+			const struct store out = { c + first * ldc + n, ldc,
+				n1 - n < PANEL ? n1 - n : PANEL };
+
+			j->fn->direct[tiles_width(&j->tiles, t)](
+				panel, j->nb, tile_at(j, t, 0), j->scale + first, &out);
+		}
+	}
+}
+
+/* Sums of T tokens, scaled, to c. */
+static void part_store(const float *f, const float *scale, uint32_t T, const struct store *c)
+{
+	for (uint32_t t = 0; t < T; t++, f += TILE_N) {
+		const __m256 s = _mm256_set1_ps(scale[t]);
+
+		store_cols(c->c + t * c->ldc, _mm256_mul_ps(_mm256_load_ps(f), s), c->jn);
+		if (c->jn > PANEL)
+			store_cols(c->c + t * c->ldc + PANEL, _mm256_mul_ps(_mm256_load_ps(f + PANEL), s),
+				c->jn - PANEL);
+	}
+}
+
+/* Tiles [t0, t1) over the blocks [b0, b1) in the scratch. Partial sums wait in a small buffer, not in c, whose
+ * rows may lie a power of two apart and evict each other. */
+static void stretch_run(
+	const struct job *j, uint32_t b0, uint32_t b1, uint32_t t0, uint32_t t1, const struct store *c)
+{
+	const size_t tok0 = tiles_first(&j->tiles, t0);
+
+	for (uint32_t t = t0; t < t1; t++) {
+		const uint32_t T = tiles_width(&j->tiles, t);
+		const size_t first = tiles_first(&j->tiles, t);
+		const struct store out = { c->c + first * c->ldc, c->ldc, c->jn };
+		float *f = j->s->part + (b1 - b0 < j->nb ? (first - tok0) * TILE_N : 0);
+
+		if (b0 == 0)
+			memset(f, 0, T * TILE_N * sizeof *f);
+		j->fn->tile[T](j->s->w, b1 - b0, tile_at(j, t, b0), f);
+		if (b1 == j->nb)
+			part_store(f, j->scale + first, T, &out);
+	}
+}
+
+/* Two panels (one, doubled, at the end of an odd range) x tiles [t0, t1), k in even stretches of whole chunks. */
+static void strip_run(const struct job *j, uint32_t n, uint32_t t0, uint32_t t1, const struct store *c)
+{
+	const uint32_t unit = avx2_chunk_k(j->w->type) / QK, stretches = (j->nb + j->fn->kc - 1) / j->fn->kc;
+	const uint32_t step = ((j->nb + stretches - 1) / stretches + unit - 1) / unit * unit;
+
+	for (uint32_t b0 = 0, b1; b0 < j->nb; b0 = b1) {
+		b1 = j->nb - b0 < step ? j->nb : b0 + step;
+		for (uint32_t r = 0; r < TILE_R; r++)
+			j->fn->unpack(panel_at(j->w, n / PANEL + (r * PANEL < c->jn ? r : 0)), b0, b1,
+				j->s->w + r * 32);
+		stretch_run(j, b0, b1, t0, t1, c);
+	}
+}
+
+/* Many tokens: in blocks whose activations stay in L2, the panels of the range over each. */
+static void many_run(const struct job *j, uint32_t n0, uint32_t n1, float *c, size_t ldc)
+{
+	const size_t fit = L2_ACT / ((size_t)j->nb * TILE_T * j->fn->act_block), most = PART_TOKENS / TILE_T;
+	const uint32_t room = (uint32_t)(fit < 8 ? 8 : fit > most ? most : fit);
+	const uint32_t blocks = (j->tiles.n + room - 1) / room, per = (j->tiles.n + blocks - 1) / blocks;
+
+	for (uint32_t t0 = 0; t0 < j->tiles.n; t0 += per)
+		for (uint32_t n = n0; n < n1; n += TILE_N) {
+			const struct store out = { c + n, ldc, n1 - n < TILE_N ? n1 - n : TILE_N };
+
+			strip_run(j, n, t0, j->tiles.n - t0 < per ? j->tiles.n : t0 + per, &out);
+		}
+}
+
+/* ---- the table ---- */
+
+static uint32_t avx2_act_class(uint32_t type, uint32_t precision, uint32_t n, uint32_t k)
+{
+	const uint32_t block = dequant_block(type);
+
+	if (!block || !n || n > N_MAX || !k || k > K_MAX || k % block || precision > TNP_EXACT)
+		return ACT_N_CLASSES;
+	if (block == 1 || precision == TNP_EXACT)
+		return ACT_F32;
+	return type == TNP_Q8_0 || type == TNP_IQ4_NL ? ACT_I16 : ACT_I8;
+}
+
+static uint64_t avx2_weight_bytes(uint32_t type, uint32_t precision, uint32_t n, uint32_t k)
+{
+	(void)precision;
+	if (!avx2_chunk_k(type))
+		return 0;
+	return ((uint64_t)n + PANEL - 1) / PANEL * (k / avx2_chunk_k(type)) * avx2_chunk_bytes(type);
+}
+
+static uint64_t avx2_act_bytes(uint32_t act, uint32_t m, uint32_t k)
+{
+	if (act != ACT_I8 && act != ACT_I16)
+		return 0;
+	return act_scales_bytes(m) + (uint64_t)m * (k / QK) * (act == ACT_I8 ? ACT_I8_BLOCK : ACT_I16_BLOCK);
+}
+
+static uint64_t avx2_scratch_bytes(void) { return sizeof(struct scratch); }
+
+static void avx2_run(const struct linear_weight *w, const void *act, uint32_t m, uint32_t n0, uint32_t n1,
+	float *c, size_t ldc, void *scratch)
+{
+	struct job j = { .w = w, .tiles = tiles_of(m), .scale = act, .nb = w->k / QK, .s = scratch };
+
+	if (w->act == ACT_F32) {
+		avx2_f32_run(w, act, m, n0, n1, c, ldc, scratch);
+		return;
+	}
+	j.fn = w->act == ACT_I8 ? avx2_i8_kernel(w->type) : avx2_i16_kernel(w->type);
+	j.a = (const uint8_t *)act + act_scales_bytes(m);
+	if (!j.fn)
+		return;
+	if (m <= j.fn->direct_max)
+		few_run(&j, n0, n1, c, ldc);
+	else
+		many_run(&j, n0, n1, c, ldc);
+}
+
+static void avx2_row_f32(uint32_t type, const void *src, uint32_t k, uint64_t row, float *out)
+{
+	const size_t bytes = (size_t)(k / dequant_block(type)) * dequant_block_bytes(type);
+
+	dequant_f32(type, (const uint8_t *)src + row * bytes, k, out);
+}
+
+const struct linear_ops linear_avx2 = {
+	.isa = "avx2",
+	.act_class = avx2_act_class,
+	.weight_bytes = avx2_weight_bytes,
+	.panel_rows = PANEL,
+	.weight_pack = avx2_weight_pack,
+	.act_rows = TILE_T,
+	.act_bytes = avx2_act_bytes,
+	.act_pack = avx2_act_pack,
+	.scratch_bytes = avx2_scratch_bytes,
+	.run = avx2_run,
+	.row_f32 = avx2_row_f32,
+};

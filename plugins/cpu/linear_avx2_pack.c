@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * GGUF rows into the panels of linear_avx2.h. Runs once a matrix when a model is opened, on the way to the first
+ * token: one pass, each byte read and written once, eight row streams at a time. Rows past the last are packed as
+ * copies of the last; their outputs are never stored.
+ */
+#include "plugins/cpu/linear_avx2.h"
+
+/* Panel forms: how a chunk's bytes come from 8 rows. `row` points at the chunk's first block in each row. */
+typedef void chunk_fn(uint32_t type, const uint8_t *const row[PANEL], uint8_t *out);
+
+static chunk_fn chunk_q4, chunk_q5, chunk_q8, chunk_iq4nl, chunk_k, chunk_f16, chunk_f32;
+
+static const struct pack_form {
+	uint8_t type;
+	uint16_t k, bytes;
+	chunk_fn *pack;
+} pack_forms[] = {
+	{ TNP_F32, 1, 32, chunk_f32 },
+	{ TNP_F16, 1, 16, chunk_f16 },
+	{ TNP_BF16, 1, 16, chunk_f16 },
+	{ TNP_Q4_0, 32, 144, chunk_q4 },
+	{ TNP_Q4_1, 32, 160, chunk_q4 },
+	{ TNP_Q5_0, 32, 176, chunk_q5 },
+	{ TNP_Q5_1, 32, 192, chunk_q5 },
+	{ TNP_Q8_0, 32, 272, chunk_q8 },
+	{ TNP_IQ4_NL, 32, 144, chunk_iq4nl },
+	{ TNP_Q2_K, 256, 672, chunk_k },
+	{ TNP_Q3_K, 256, 912, chunk_k },
+	{ TNP_Q4_K, 256, 1184, chunk_k },
+	{ TNP_Q5_K, 256, 1440, chunk_k },
+	{ TNP_Q6_K, 256, 1680, chunk_k },
+};
+
+static const struct pack_form *form_of(uint32_t type)
+{
+	for (size_t i = 0; i < sizeof pack_forms / sizeof *pack_forms; i++)
+		if (pack_forms[i].type == type)
+			return pack_forms + i;
+	return NULL;
+}
+
+size_t avx2_chunk_bytes(uint32_t type)
+{
+	const struct pack_form *f = form_of(type);
+
+	return f ? f->bytes : 0;
+}
+
+uint32_t avx2_chunk_k(uint32_t type)
+{
+	const struct pack_form *f = form_of(type);
+
+	return f ? f->k : 0;
+}
+
+/* ---- helpers ---- */
+
+/* out[v] = 32-bit words v of all rows, rows in order */
+INLINE void transpose_words(const __m128i r[PANEL], __m256i out[4])
+{
+	__m256i p[4], a, b, c, d;
+
+	UNROLL
+	for (int i = 0; i < 4; i++)
+		p[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(r[i]), r[i + 4], 1);
+	a = _mm256_unpacklo_epi32(p[0], p[1]);
+	b = _mm256_unpacklo_epi32(p[2], p[3]);
+	c = _mm256_unpackhi_epi32(p[0], p[1]);
+	d = _mm256_unpackhi_epi32(p[2], p[3]);
+	out[0] = _mm256_unpacklo_epi64(a, b);
+	out[1] = _mm256_unpackhi_epi64(a, b);
+	out[2] = _mm256_unpacklo_epi64(c, d);
+	out[3] = _mm256_unpackhi_epi64(c, d);
+}
+
+/* out[i] = 16-bit words i of all rows, rows in order */
+INLINE void transpose_halves(const __m128i r[PANEL], __m128i out[8])
+{
+	__m128i a[8], b[8];
+
+	UNROLL
+	for (int i = 0; i < 4; i++) {
+		a[2 * i] = _mm_unpacklo_epi16(r[2 * i], r[2 * i + 1]);
+		a[2 * i + 1] = _mm_unpackhi_epi16(r[2 * i], r[2 * i + 1]);
+	}
+	UNROLL
+	for (int i = 0; i < 8; i += 4)
+		UNROLL
+	for (int h = 0; h < 2; h++) {
+		b[i + 2 * h] = _mm_unpacklo_epi32(a[i + h], a[i + 2 + h]);
+		b[i + 2 * h + 1] = _mm_unpackhi_epi32(a[i + h], a[i + 2 + h]);
+	}
+	UNROLL
+	for (int i = 0; i < 4; i++) {
+		out[2 * i] = _mm_unpacklo_epi64(b[i], b[i + 4]);
+		out[2 * i + 1] = _mm_unpackhi_epi64(b[i], b[i + 4]);
+	}
+}
+
+/* f16 at the same offset of each row */
+INLINE void put_scales(const uint8_t *const row[PANEL], size_t offset, uint8_t *out)
+{
+	UNROLL
+	for (int r = 0; r < PANEL; r++)
+		memcpy(out + 2 * r, row[r] + offset, 2);
+}
+
+/* 16 bytes of nibbles of each row, 4 vectors */
+INLINE void put_nibbles(const __m128i n[PANEL], uint8_t *out)
+{
+	__m256i v[4];
+
+	transpose_words(n, v);
+	UNROLL
+	for (int i = 0; i < 4; i++)
+		store256(out + 32 * i, v[i]);
+}
+
+/* ---- floats and blocks of 32 ---- */
+
+static void chunk_f32(uint32_t type, const uint8_t *const row[PANEL], uint8_t *out)
+{
+	(void)type;
+	for (int r = 0; r < PANEL; r++)
+		memcpy(out + 4 * r, row[r], 4);
+}
+
+static void chunk_f16(uint32_t type, const uint8_t *const row[PANEL], uint8_t *out)
+{
+	(void)type;
+	put_scales(row, 0, out);
+}
+
+static void chunk_q4(uint32_t type, const uint8_t *const row[PANEL], uint8_t *out)
+{
+	const size_t head = type == TNP_Q4_1 ? 4 : 2;
+	__m128i n[PANEL];
+
+	UNROLL
+	for (int r = 0; r < PANEL; r++)
+		n[r] = load128(row[r] + head);
+	put_nibbles(n, out);
+	put_scales(row, 0, out + 128);
+	if (type == TNP_Q4_1)
+		put_scales(row, 2, out + 144);
+}
+
+static void chunk_iq4nl(uint32_t type, const uint8_t *const row[PANEL], uint8_t *out)
+{
+	__m128i n[PANEL], t[8];
+
+	(void)type;
+	UNROLL
+	for (int r = 0; r < PANEL; r++)
+		n[r] = load128(row[r] + 2);
+	transpose_halves(n, t);
+	UNROLL
+	for (int i = 0; i < 8; i++)
+		_mm_storeu_si128((__m128i *)(out + 16 * i), t[i]);
+	put_scales(row, 0, out + 128);
+}
+
+static void chunk_q8(uint32_t type, const uint8_t *const row[PANEL], uint8_t *out)
+{
+	(void)type;
+	UNROLL
+	for (int h = 0; h < 2; h++) {
+		__m128i n[PANEL], t[8];
+
+		UNROLL
+		for (int r = 0; r < PANEL; r++)
+			n[r] = load128(row[r] + 2 + 16 * h);
+		transpose_halves(n, t);
+		UNROLL
+		for (int i = 0; i < 8; i++)
+			_mm_storeu_si128((__m128i *)(out + 128 * h + 16 * i), t[i]);
+	}
+	put_scales(row, 0, out + 256);
+}
+
+/* 32 bits of each row: bit v of byte 4r + j is bit 4v + j, bit 4 + v is bit 16 + 4v + j. */
+INLINE __m256i high_bits(const uint8_t *const row[PANEL], size_t offset)
+{
+	uint32_t word[PANEL];
+	__m256i all, out = _mm256_setzero_si256();
+
+	for (int r = 0; r < PANEL; r++)
+		memcpy(word + r, row[r] + offset, 4);
+	all = load256(word);
+	for (int j = 0; j < 4; j++) {
+		__m256i x = _mm256_and_si256(
+			_mm256_srl_epi32(all, _mm_cvtsi32_si128(j)), _mm256_set1_epi32(0x11111111));
+
+		x = _mm256_and_si256(
+			_mm256_or_si256(x, _mm256_srli_epi32(x, 3)), _mm256_set1_epi32(0x03030303));
+		x = _mm256_and_si256(
+			_mm256_or_si256(x, _mm256_srli_epi32(x, 6)), _mm256_set1_epi32(0x000f000f));
+		x = _mm256_and_si256(_mm256_or_si256(x, _mm256_srli_epi32(x, 12)), _mm256_set1_epi32(0xff));
+		out = _mm256_or_si256(out, _mm256_sll_epi32(x, _mm_cvtsi32_si128(8 * j)));
+	}
+	return out;
+}
+
+static void chunk_q5(uint32_t type, const uint8_t *const row[PANEL], uint8_t *out)
+{
+	const size_t head = type == TNP_Q5_1 ? 4 : 2;
+	__m128i n[PANEL];
+
+	UNROLL
+	for (int r = 0; r < PANEL; r++)
+		n[r] = load128(row[r] + head + 4);
+	put_nibbles(n, out);
+	store256(out + 128, high_bits(row, head));
+	put_scales(row, 0, out + 160);
+	if (type == TNP_Q5_1)
+		put_scales(row, 2, out + 176);
+}
+
+/* ---- K types ---- */
+
+/* Codes of 8 rows x 32 columns, code[g] = columns 4g..4g+3 of all rows. */
+INLINE void codes_load(const struct dequant_k *k, int b, __m256i code[8])
+{
+	UNROLL
+	for (int h = 0; h < 2; h++) {
+		__m128i n[PANEL];
+
+		UNROLL
+		for (int r = 0; r < PANEL; r++)
+			n[r] = load128(k[r].q + 32 * b + 16 * h);
+		transpose_words(n, code + 4 * h);
+	}
+}
+
+/* Bits [shift, shift + bits) of the codes: of the first 16 columns at bit v * bits, the others at (4 + v) * bits. */
+INLINE __m256i codes_bits(const __m256i *code, int n, int shift, int bits)
+{
+	__m256i out = _mm256_setzero_si256();
+
+	for (int v = 0; v < n; v++) {
+		const __m256i field = _mm256_and_si256(_mm256_srl_epi16(code[v], _mm_cvtsi32_si128(shift)),
+			_mm256_set1_epi8((char)((1 << bits) - 1)));
+
+		out = _mm256_or_si256(out, _mm256_sll_epi16(field, _mm_cvtsi32_si128(v * bits)));
+	}
+	return out;
+}
+
+/* One block of 32 columns in the type's bits; returns the end. */
+static uint8_t *block_codes(uint32_t type, const __m256i code[8], uint8_t *out)
+{
+	if (type == TNP_Q2_K || type == TNP_Q3_K) {
+		store256(out, codes_bits(code, 4, 0, 2));
+		store256(out + 32, codes_bits(code + 4, 4, 0, 2));
+		if (type == TNP_Q2_K)
+			return out + 64;
+		store256(out + 64, codes_bits(code, 8, 2, 1));
+		return out + 96;
+	}
+	for (int v = 0; v < 4; v++)
+		store256(out + 32 * v,
+			_mm256_or_si256(codes_bits(code + v, 1, 0, 4),
+				_mm256_slli_epi16(codes_bits(code + 4 + v, 1, 0, 4), 4)));
+	if (type == TNP_Q4_K)
+		return out + 128;
+	if (type == TNP_Q5_K) {
+		store256(out + 128, codes_bits(code, 8, 4, 1));
+		return out + 160;
+	}
+	store256(out + 128, codes_bits(code, 4, 4, 2));
+	store256(out + 160, codes_bits(code + 4, 4, 4, 2));
+	return out + 192;
+}
+
+/* Scales [16][8 rows], or [8][8] scales and then minima where they cover 32 columns; d, and dmin where there is one. */
+static void chunk_k_scales(uint32_t type, const struct dequant_k *k, uint8_t *out)
+{
+	const int two = type == TNP_Q4_K || type == TNP_Q5_K;
+
+	for (int r = 0; r < PANEL; r++) {
+		for (int g = 0; g < 16; g++)
+			if (type == TNP_Q2_K)
+				out[g * PANEL + r] = (uint8_t)(k[r].sc[g] | k[r].mn[g] << 4);
+			else if (!two)
+				out[g * PANEL + r] = (uint8_t)k[r].sc[g];
+			else
+				out[g * PANEL + r] = g < 8 ? (uint8_t)k[r].sc[2 * g] : k[r].mn[2 * (g - 8)];
+		memcpy(out + 128 + 2 * r, &k[r].d, 2);
+		if (two || type == TNP_Q2_K)
+			memcpy(out + 144 + 2 * r, &k[r].dmin, 2);
+	}
+}
+
+static void chunk_k(uint32_t type, const uint8_t *const row[PANEL], uint8_t *out)
+{
+	struct dequant_k k[PANEL];
+	__m256i code[8];
+
+	for (int r = 0; r < PANEL; r++)
+		dequant_split_k(type, row[r], k + r);
+	for (int b = 0; b < DEQUANT_K / QK; b++) {
+		codes_load(k, b, code);
+		out = block_codes(type, code, out);
+	}
+	chunk_k_scales(type, k, out);
+}
+
+/* ---- entry ---- */
+
+INLINE void panel_pack(const struct pack_form *f, chunk_fn *pack, const uint8_t *row[PANEL], size_t block,
+	uint32_t n_chunks, uint8_t *out)
+{
+	for (uint32_t i = 0; i < n_chunks; i++, out += f->bytes) {
+		pack(f->type, row, out);
+		for (int r = 0; r < PANEL; r++)
+			row[r] += block;
+	}
+}
+
+void avx2_weight_pack(const struct linear_weight *w, const void *src, uint32_t n0, uint32_t n1, void *dst)
+{
+	const struct pack_form *f = form_of(w->type);
+	const uint8_t *row[PANEL];
+
+	if (!f)
+		return;
+	for (uint32_t j = n0; j < n1; j += PANEL) {
+		const size_t block = dequant_block_bytes(w->type), stride = w->k / f->k * block;
+		uint8_t *out = (uint8_t *)dst + (size_t)(j / PANEL) * (w->k / f->k) * f->bytes;
+
+		for (uint32_t r = 0; r < PANEL; r++)
+			row[r] = (const uint8_t *)src + (j + r < w->n ? j + r : w->n - 1) * stride;
+		panel_pack(f, f->pack, row, block, w->k / f->k, out);
+	}
+}
