@@ -1,0 +1,723 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * config.h over libconfig: the table of keys, and a walk over a parsed file that accepts what is in the table and
+ * nothing else. Loop thread, at start and on reload.
+ */
+#include "daemon/config.h"
+#include <errno.h>
+#include <libconfig.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { FILE_MAX_BYTES = 1 << 20, MODELS_MAX = 256, DIRS_MAX = 16, OPTIONS_MAX = 256 };
+enum kind { BOOL, U32, U64, STRING, CHOICE, GROUP, CUSTOM };
+
+struct reader {
+	struct conf *c;
+	const char *where; /* file or text, when libconfig does not know */
+	struct error *e;
+};
+
+struct key {
+	const char *name;
+	enum kind kind;
+	size_t off;                 /* in struct conf, or struct conf_model for keys of a model */
+	uint64_t lo, hi, unit, def; /* numbers in the file's unit; unit: bytes in one of them         */
+	const char *text;           /* default of a STRING; NULL stays NULL                          */
+	const char *const *choices; /* CHOICE: names, in the order of their enum                       */
+	const struct key *group;
+	int (*read)(const struct reader *r, config_setting_t *s);
+};
+
+static const char *const isolations[] = { "process", "thread", NULL };
+static const char *const precisions[] = { "fast", "exact", NULL };
+static const char *const kvs[] = { "f16", "f32", "q8_0", "q4_0", NULL };
+static const char *const levels[] = { "error", "warn", "info", "debug", "trace", NULL };
+static const char *const formats[] = { "text", "json", NULL };
+
+static int read_models(const struct reader *r, config_setting_t *s);
+static int read_plugin_dirs(const struct reader *r, config_setting_t *s);
+static int read_plugins(const struct reader *r, config_setting_t *s);
+
+#define C(m)                       offsetof(struct conf, m)
+#define KEY_BOOL(n, m, d)          { .name = n, .kind = BOOL, .off = m, .def = d }
+#define KEY_U32(n, m, l, h, d)     { .name = n, .kind = U32, .off = m, .lo = l, .hi = h, .unit = 1, .def = d }
+#define KEY_U64(n, m, l, h, u, d)  { .name = n, .kind = U64, .off = m, .lo = l, .hi = h, .unit = u, .def = d }
+#define KEY_STRING(n, m, d)        { .name = n, .kind = STRING, .off = m, .text = d }
+#define KEY_CHOICE(n, m, list, d)  { .name = n, .kind = CHOICE, .off = m, .choices = list, .def = d }
+#define KEY_GROUP(n, keys)         { .name = n, .kind = GROUP, .group = keys }
+#define KEY_CUSTOM(n, fn)          { .name = n, .kind = CUSTOM, .read = fn }
+#define KIB                        1024
+#define MIB                        (1024 * 1024)
+
+/* The keys a model takes, in an entry of `models` and, as its default, at the top. */
+#define MODEL_KEYS(at)                                                       \
+	KEY_CHOICE("precision", at(precision), precisions, PRECISION_FAST),  \
+	KEY_CHOICE("kv", at(kv), kvs, KV_F16),                               \
+	KEY_U32("context", at(context), 0, 1 << 20, 0),                      \
+	KEY_U64("kv_mib", at(kv_bytes), 0, 1 << 20, MIB, 0),                 \
+	KEY_U32("step_tokens", at(step_tokens), 0, 8192, 0),                 \
+	KEY_U32("step_seqs", at(step_seqs), 0, 256, 0),                      \
+	KEY_U32("page_tokens", at(page_tokens), 0, 256, 0),                  \
+	KEY_U32("idle_unload_s", at(idle_unload_s), 0, 31536000, 600),       \
+	KEY_BOOL("preload", at(preload), false)
+#define IN_MODEL(m) offsetof(struct conf_model, m)
+#define AT_TOP(m)   C(model_defaults.m)
+
+static const struct key model_keys[] = {
+	KEY_STRING("name", IN_MODEL(name), NULL),
+	KEY_STRING("path", IN_MODEL(path), NULL),
+	MODEL_KEYS(IN_MODEL),
+	{ .name = NULL },
+};
+
+static const struct key log_keys[] = {
+	KEY_CHOICE("level", C(log.level), levels, LOG_INFO),
+	KEY_CHOICE("format", C(log.format), formats, LOG_TEXT),
+	KEY_STRING("file", C(log.file), ""),
+	KEY_BOOL("prompts", C(log.prompts), false),
+	{ .name = NULL },
+};
+
+static const struct key limit_keys[] = {
+	KEY_U32("sessions", C(limits.sessions), 1, 65536, 1024),
+	KEY_U32("sessions_per_uid", C(limits.sessions_per_uid), 1, 65536, 256),
+	KEY_U32("in_flight", C(limits.in_flight), 1, 4095, 4095),
+	KEY_U32("in_flight_per_uid", C(limits.in_flight_per_uid), 1, 4095, 1024),
+	KEY_U32("attaches_per_s", C(limits.attaches_per_s), 1, 100000, 200),
+	KEY_U32("pending_attaches", C(limits.pending_attaches), 1, 1024, 64),
+	KEY_U64("shared_mib_per_uid", C(limits.shared_bytes_per_uid), 1, 1 << 20, MIB, 512),
+	KEY_U64("ring_kib", C(limits.ring_bytes), 64, 65536, KIB, 1024),
+	KEY_U64("ring_max_kib", C(limits.ring_max_bytes), 64, 65536, KIB, 16384),
+	KEY_U64("prompt_kib", C(limits.prompt_bytes), 1, 65536, KIB, 1024),
+	KEY_BOOL("allow_unknown_uid", C(limits.allow_unknown_uid), false),
+	{ .name = NULL },
+};
+
+static const struct key slow_keys[] = {
+	KEY_U32("pause_ms", C(slow_reader.pause_ms), 1, 60000, 100),
+	KEY_U32("cancel_s", C(slow_reader.cancel_s), 1, 86400, 30),
+	{ .name = NULL },
+};
+
+static const struct key worker_keys[] = {
+	KEY_U32("step_timeout_ms", C(worker.step_timeout_ms), 100, 3600000, 30000),
+	KEY_U32("load_timeout_s", C(worker.load_timeout_s), 1, 86400, 600),
+	KEY_U32("backoff_ms", C(worker.backoff_ms), 1, 60000, 100),
+	KEY_U32("backoff_max_ms", C(worker.backoff_max_ms), 1, 600000, 30000),
+	KEY_U32("deaths", C(worker.deaths), 1, 16, 5),
+	KEY_U32("deaths_window_s", C(worker.deaths_window_s), 1, 86400, 600),
+	KEY_U64("ring_kib", C(worker.ring_bytes), 1024, 65536, KIB, 8192),
+	{ .name = NULL },
+};
+
+static const struct key admin_keys[] = {
+	KEY_STRING("group", C(admin.group), ""),
+	{ .name = NULL },
+};
+
+static const struct key top_keys[] = {
+	KEY_STRING("runtime_dir", C(runtime_dir), ""),
+	KEY_STRING("socket_group", C(socket_group), ""),
+	KEY_CHOICE("isolation", C(isolation), isolations, ISOLATION_PROCESS),
+	KEY_STRING("backend", C(backend), ""),
+	KEY_U32("device", C(device), 0, 255, 0),
+	KEY_STRING("model_dir", C(model_dir), ""),
+	KEY_STRING("default_model", C(default_model), ""),
+	KEY_BOOL("allow_paths", C(allow_paths), false),
+	KEY_U32("drain_s", C(drain_s), 0, 86400, 30),
+	MODEL_KEYS(AT_TOP),
+	KEY_CUSTOM("models", read_models),
+	KEY_CUSTOM("plugin_dirs", read_plugin_dirs),
+	KEY_STRING("plugin_cache_dir", C(plugin_cache_dir), ""),
+	KEY_CUSTOM("plugins", read_plugins),
+	KEY_GROUP("log", log_keys),
+	KEY_GROUP("limits", limit_keys),
+	KEY_GROUP("slow_reader", slow_keys),
+	KEY_GROUP("worker", worker_keys),
+	KEY_GROUP("admin", admin_keys),
+	{ .name = NULL },
+};
+
+/* ---- strings and values ------------------------------------------------------------------------------------ */
+
+static const char *keep(struct conf *c, const char *s)
+{
+	char *copy;
+
+	if (c->n_strings == c->cap_strings) {
+		size_t cap = c->cap_strings ? 2 * c->cap_strings : 32;
+		char **grown = mem_resize(MEM_DAEMON, c->strings, cap * sizeof *grown);
+
+		if (!grown)
+			return NULL;
+		c->strings = grown;
+		c->cap_strings = cap;
+	}
+	copy = mem_strdup(MEM_DAEMON, s);
+	if (copy)
+		c->strings[c->n_strings++] = copy;
+	return copy;
+}
+
+static int no_memory(struct error *e) { return error_set(e, TENON_E_NOMEM, "configuration: no memory"); }
+
+static int set_string(struct conf *c, const char **at, const char *s, struct error *e)
+{
+	const char *copy = keep(c, s);
+
+	if (!copy)
+		return no_memory(e);
+	*at = copy;
+	return TENON_OK;
+}
+
+/* `base` is the struct that the key's offset counts from. */
+static void set_number(const struct key *k, void *base, uint64_t v)
+{
+	void *at = (char *)base + k->off;
+
+	if (k->kind == BOOL)
+		*(bool *)at = v != 0;
+	else if (k->kind == U64)
+		*(uint64_t *)at = v * k->unit;
+	else
+		*(uint32_t *)at = (uint32_t)v;
+}
+
+static int set_default(struct conf *c, const struct key *k, void *base, struct error *e)
+{
+	switch (k->kind) {
+	case STRING:
+		if (!k->text)
+			return TENON_OK;
+		return set_string(c, (const char **)(void *)((char *)base + k->off), k->text, e);
+	case GROUP:
+	case CUSTOM:
+		return TENON_OK;
+	default:
+		set_number(k, base, k->def);
+		return TENON_OK;
+	}
+}
+
+static int set_defaults(struct conf *c, const struct key *keys, struct error *e)
+{
+	for (const struct key *k = keys; k->name; k++) {
+		int rc = k->kind == GROUP ? set_defaults(c, k->group, e) : set_default(c, k, c, e);
+
+		if (rc)
+			return rc;
+	}
+	return TENON_OK;
+}
+
+int conf_init(struct conf *c, struct error *e)
+{
+	int rc;
+
+	*c = (struct conf){ 0 };
+	rc = set_defaults(c, top_keys, e);
+	if (rc)
+		conf_finish(c);
+	return rc;
+}
+
+void conf_finish(struct conf *c)
+{
+	for (size_t i = 0; i < c->n_strings; i++)
+		mem_free(c->strings[i]);
+	mem_free(c->strings);
+	mem_free(c->models);
+	mem_free(c->plugin_dirs);
+	mem_free(c->plugin_options);
+	*c = (struct conf){ 0 };
+}
+
+static const struct key *find_key(const struct key *keys, const char *name, size_t len)
+{
+	for (const struct key *k = keys; k->name; k++)
+		if (strlen(k->name) == len && !memcmp(k->name, name, len))
+			return k;
+	return NULL;
+}
+
+static int find_choice(const struct key *k, const char *name)
+{
+	for (int i = 0; k->choices[i]; i++)
+		if (!strcmp(k->choices[i], name))
+			return i;
+	return -1;
+}
+
+static void list_choices(const struct key *k, char *out, size_t room)
+{
+	size_t n = 0;
+
+	out[0] = 0;
+	for (int i = 0; k->choices[i] && n < room; i++)
+		n += (size_t)snprintf(out + n, room - n, "%s%s", i ? ", " : "", k->choices[i]);
+}
+
+/* ---- the file ------------------------------------------------------------------------------------------------ */
+
+static const char *type_name(int type)
+{
+	switch (type) {
+	case CONFIG_TYPE_GROUP:
+		return "a group { }";
+	case CONFIG_TYPE_INT:
+	case CONFIG_TYPE_INT64:
+		return "a whole number";
+	case CONFIG_TYPE_FLOAT:
+		return "a number with a fraction";
+	case CONFIG_TYPE_STRING:
+		return "a \"string\"";
+	case CONFIG_TYPE_BOOL:
+		return "true or false";
+	case CONFIG_TYPE_ARRAY:
+		return "an array [ ]";
+	default:
+		return "a list ( )";
+	}
+}
+
+static int fault(const struct reader *r, const config_setting_t *s, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static int fault(const struct reader *r, const config_setting_t *s, const char *fmt, ...)
+{
+	const char *file = config_setting_source_file(s);
+	char text[192];
+	va_list ap;
+
+	va_start(ap, fmt);
+	(void)vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	return error_set(r->e, TENON_E_CONFIG, "%s:%u: %s", file ? file : r->where, config_setting_source_line(s), text);
+}
+
+static int wrong_type(const struct reader *r, const config_setting_t *s, int wanted)
+{
+	return fault(r, s, "%.40s: is %s; write %s", config_setting_name(s) ? config_setting_name(s) : "entry",
+		type_name(config_setting_type(s)), type_name(wanted));
+}
+
+static int read_string(const struct reader *r, config_setting_t *s, const char **at)
+{
+	if (config_setting_type(s) != CONFIG_TYPE_STRING)
+		return wrong_type(r, s, CONFIG_TYPE_STRING);
+	return set_string(r->c, at, config_setting_get_string(s), r->e);
+}
+
+static int read_number(const struct reader *r, config_setting_t *s, const struct key *k, void *base)
+{
+	int type = config_setting_type(s);
+	long long v;
+
+	if (type != CONFIG_TYPE_INT && type != CONFIG_TYPE_INT64)
+		return wrong_type(r, s, CONFIG_TYPE_INT);
+	v = config_setting_get_int64(s);
+	if (v < 0 || (uint64_t)v < k->lo || (uint64_t)v > k->hi)
+		return fault(r, s, "%s: %lld is out of range; write %llu to %llu", k->name, v, (unsigned long long)k->lo,
+			(unsigned long long)k->hi);
+	set_number(k, base, (uint64_t)v);
+	return TENON_OK;
+}
+
+static int read_choice(const struct reader *r, config_setting_t *s, const struct key *k, void *base)
+{
+	char all[96];
+	int i;
+
+	if (config_setting_type(s) != CONFIG_TYPE_STRING)
+		return wrong_type(r, s, CONFIG_TYPE_STRING);
+	i = find_choice(k, config_setting_get_string(s));
+	list_choices(k, all, sizeof all);
+	if (i < 0)
+		return fault(r, s, "%s: \"%.32s\" is unknown; write one of %s", k->name, config_setting_get_string(s), all);
+	set_number(k, base, (uint64_t)i);
+	return TENON_OK;
+}
+
+static int read_group(const struct reader *r, config_setting_t *s, const struct key *keys, void *base);
+
+static int read_value(const struct reader *r, config_setting_t *s, const struct key *k, void *base)
+{
+	switch (k->kind) {
+	case BOOL:
+		if (config_setting_type(s) != CONFIG_TYPE_BOOL)
+			return wrong_type(r, s, CONFIG_TYPE_BOOL);
+		set_number(k, base, (uint64_t)config_setting_get_bool(s));
+		return TENON_OK;
+	case U32:
+	case U64:
+		return read_number(r, s, k, base);
+	case STRING:
+		return read_string(r, s, (const char **)(void *)((char *)base + k->off));
+	case CHOICE:
+		return read_choice(r, s, k, base);
+	case GROUP:
+		return read_group(r, s, k->group, base);
+	default:
+		return k->read(r, s);
+	}
+}
+
+/* `models` come last, since their entries start from what the other keys say. */
+static int read_group(const struct reader *r, config_setting_t *s, const struct key *keys, void *base)
+{
+	config_setting_t *models = NULL;
+
+	if (config_setting_type(s) != CONFIG_TYPE_GROUP)
+		return wrong_type(r, s, CONFIG_TYPE_GROUP);
+	for (int i = 0; i < config_setting_length(s); i++) {
+		config_setting_t *m = config_setting_get_elem(s, (unsigned)i);
+		const char *name = config_setting_name(m);
+		const struct key *k = find_key(keys, name, strlen(name));
+		int rc = TENON_OK;
+
+		if (!k)
+			return fault(r, m, "%.48s: unknown key; see tenond.conf(5)", name);
+		if (k->read == read_models)
+			models = m;
+		else
+			rc = read_value(r, m, k, base);
+		if (rc)
+			return rc;
+	}
+	return models ? read_models(r, models) : TENON_OK;
+}
+
+/* ---- models, plugins --------------------------------------------------------------------------------------------- */
+
+bool conf_name_ok(const char *name, size_t len)
+{
+	if (len < 1 || len > 128 || name[0] == '.' || name[0] == '-' || name[0] == '_')
+		return false;
+	for (size_t i = 0; i < len; i++) {
+		char c = name[i];
+
+		if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+			    c == '_' || c == '-'))
+			return false;
+	}
+	return true;
+}
+
+static struct conf_model *model_slot(struct conf *c, struct error *e)
+{
+	struct conf_model *grown;
+
+	if (c->n_models == MODELS_MAX) {
+		(void)error_set(e, TENON_E_CONFIG, "models: more than %d entries", MODELS_MAX);
+		return NULL;
+	}
+	grown = mem_resize(MEM_DAEMON, c->models, (c->n_models + 1) * sizeof *grown);
+	if (!grown) {
+		(void)no_memory(e);
+		return NULL;
+	}
+	c->models = grown;
+	grown[c->n_models] = c->model_defaults;
+	return &grown[c->n_models];
+}
+
+/* The entry is in place but not yet counted: a name that is already there takes its place. */
+static int model_commit(struct conf *c, struct conf_model *m, struct error *e)
+{
+	if (!m->name || !conf_name_ok(m->name, strlen(m->name)))
+		return error_set(e, TENON_E_CONFIG, "model name '%.40s': write letters, digits and . _ -, at most 128",
+			m->name ? m->name : "");
+	for (uint32_t i = 0; i < c->n_models; i++)
+		if (!strcmp(c->models[i].name, m->name))
+			return error_set(e, TENON_E_CONFIG, "model '%.40s': named twice", m->name);
+	c->n_models++;
+	return TENON_OK;
+}
+
+static int read_models(const struct reader *r, config_setting_t *s)
+{
+	if (config_setting_type(s) != CONFIG_TYPE_LIST)
+		return wrong_type(r, s, CONFIG_TYPE_LIST);
+	for (int i = 0; i < config_setting_length(s); i++) {
+		config_setting_t *entry = config_setting_get_elem(s, (unsigned)i);
+		struct conf_model *m = model_slot(r->c, r->e);
+		struct error why = { 0 };
+		int rc = m ? read_group(r, entry, model_keys, m) : TENON_E_NOMEM;
+
+		if (!rc && (rc = model_commit(r->c, m, &why)) != 0)
+			(void)fault(r, entry, "%s", why.text);
+		if (rc)
+			return rc;
+	}
+	return TENON_OK;
+}
+
+int conf_add_model(struct conf *c, const char *name, const char *path, struct error *e)
+{
+	struct conf_model *m = model_slot(c, e);
+	int rc = m ? set_string(c, &m->name, name, e) : TENON_E_NOMEM;
+
+	if (!rc)
+		rc = set_string(c, &m->path, path, e);
+	return rc ? rc : model_commit(c, m, e);
+}
+
+static int read_plugin_dirs(const struct reader *r, config_setting_t *s)
+{
+	int n = config_setting_length(s), type = config_setting_type(s);
+	const char **dirs;
+
+	if (type != CONFIG_TYPE_ARRAY && type != CONFIG_TYPE_LIST)
+		return wrong_type(r, s, CONFIG_TYPE_ARRAY);
+	if (n > DIRS_MAX)
+		return fault(r, s, "plugin_dirs: more than %d folders", DIRS_MAX);
+	dirs = mem_zalloc(MEM_DAEMON, (size_t)n + 1, sizeof *dirs);
+	if (!dirs)
+		return no_memory(r->e);
+	mem_free(r->c->plugin_dirs);
+	r->c->plugin_dirs = dirs;
+	r->c->n_plugin_dirs = (uint32_t)n;
+	for (int i = 0; i < n; i++) {
+		int rc = read_string(r, config_setting_get_elem(s, (unsigned)i), &dirs[i]);
+
+		if (rc)
+			return rc;
+	}
+	return TENON_OK;
+}
+
+/* A plugin's options may be strings, numbers or booleans; the plugin gets them as text. */
+static int option_text(const struct reader *r, config_setting_t *s, char *out, size_t room)
+{
+	switch (config_setting_type(s)) {
+	case CONFIG_TYPE_INT:
+	case CONFIG_TYPE_INT64:
+		(void)snprintf(out, room, "%lld", config_setting_get_int64(s));
+		return TENON_OK;
+	case CONFIG_TYPE_FLOAT:
+		(void)snprintf(out, room, "%.9g", config_setting_get_float(s));
+		return TENON_OK;
+	case CONFIG_TYPE_BOOL:
+		(void)snprintf(out, room, "%s", config_setting_get_bool(s) ? "true" : "false");
+		return TENON_OK;
+	case CONFIG_TYPE_STRING:
+		if (snprintf(out, room, "%s", config_setting_get_string(s)) < (int)room)
+			return TENON_OK;
+		return fault(r, s, "%.40s: longer than %zu bytes", config_setting_name(s), room - 1);
+	default:
+		return wrong_type(r, s, CONFIG_TYPE_STRING);
+	}
+}
+
+static int add_option(struct conf *c, const char *plugin, const char *key, const char *value, struct error *e)
+{
+	struct conf_plugin_option *grown, o = { 0 };
+	int rc;
+
+	if (c->n_plugin_options == OPTIONS_MAX)
+		return error_set(e, TENON_E_CONFIG, "plugins: more than %d options", OPTIONS_MAX);
+	grown = mem_resize(MEM_DAEMON, c->plugin_options, (c->n_plugin_options + 1) * sizeof *grown);
+	if (!grown)
+		return no_memory(e);
+	c->plugin_options = grown;
+	if ((rc = set_string(c, &o.plugin, plugin, e)) || (rc = set_string(c, &o.key, key, e)) ||
+		(rc = set_string(c, &o.value, value, e)))
+		return rc;
+	grown[c->n_plugin_options++] = o;
+	return TENON_OK;
+}
+
+static int read_plugin(const struct reader *r, config_setting_t *s)
+{
+	if (config_setting_type(s) != CONFIG_TYPE_GROUP)
+		return wrong_type(r, s, CONFIG_TYPE_GROUP);
+	for (int i = 0; i < config_setting_length(s); i++) {
+		config_setting_t *o = config_setting_get_elem(s, (unsigned)i);
+		char text[1024];
+		int rc = option_text(r, o, text, sizeof text);
+
+		if (!rc)
+			rc = add_option(r->c, config_setting_name(s), config_setting_name(o), text, r->e);
+		if (rc)
+			return rc;
+	}
+	return TENON_OK;
+}
+
+static int read_plugins(const struct reader *r, config_setting_t *s)
+{
+	if (config_setting_type(s) != CONFIG_TYPE_GROUP)
+		return wrong_type(r, s, CONFIG_TYPE_GROUP);
+	for (int i = 0; i < config_setting_length(s); i++) {
+		int rc = read_plugin(r, config_setting_get_elem(s, (unsigned)i));
+
+		if (rc)
+			return rc;
+	}
+	return TENON_OK;
+}
+
+/* ---- entry points -------------------------------------------------------------------------------------------- */
+
+static int read_parsed(struct conf *c, config_t *lc, int parsed, const char *where, struct error *e)
+{
+	struct reader r = { .c = c, .where = where, .e = e };
+
+	if (parsed != CONFIG_TRUE)
+		return error_set(e, TENON_E_CONFIG, "%s:%d: %s; see tenond.conf(5)",
+			config_error_file(lc) ? config_error_file(lc) : where, config_error_line(lc),
+			config_error_text(lc) ? config_error_text(lc) : "cannot be read");
+	return read_group(&r, config_root_setting(lc), top_keys, c);
+}
+
+int conf_read_text(struct conf *c, const char *text, const char *where, struct error *e)
+{
+	config_t lc;
+	int rc;
+
+	config_init(&lc);
+	rc = read_parsed(c, &lc, config_read_string(&lc, text), where, e);
+	config_destroy(&lc);
+	return rc;
+}
+
+static int open_checked(const char *path, FILE **out, struct error *e)
+{
+	FILE *f = fopen(path, "re");
+	struct stat st;
+
+	if (!f)
+		return error_errno(e, TENON_E_IO, errno, "configuration %.150s", path);
+	if (fstat(fileno(f), &st) || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX_BYTES) {
+		(void)fclose(f);
+		return error_set(e, TENON_E_CONFIG, "configuration %.150s: not a file of at most 1 MiB", path);
+	}
+	*out = f;
+	return TENON_OK;
+}
+
+int conf_read_path(struct conf *c, const char *path, struct error *e)
+{
+	FILE *f = NULL;
+	config_t lc;
+	int rc = open_checked(path, &f, e);
+
+	if (rc)
+		return rc;
+	config_init(&lc);
+	rc = read_parsed(c, &lc, config_read(&lc, f), path, e);
+	config_destroy(&lc);
+	(void)fclose(f);
+	return rc;
+}
+
+static int set_text(struct conf *c, const struct key *k, void *base, const char *key, const char *value,
+	struct error *e)
+{
+	unsigned long long v;
+	char all[96], *end;
+	int i;
+
+	switch (k->kind) {
+	case STRING:
+		return set_string(c, (const char **)(void *)((char *)base + k->off), value, e);
+	case BOOL:
+		if (strcmp(value, "true") && strcmp(value, "false"))
+			return error_set(e, TENON_E_CONFIG, "%s: '%.32s' is neither true nor false", key, value);
+		set_number(k, base, !strcmp(value, "true"));
+		return TENON_OK;
+	case CHOICE:
+		list_choices(k, all, sizeof all);
+		i = find_choice(k, value);
+		if (i < 0)
+			return error_set(e, TENON_E_CONFIG, "%s: '%.32s' is unknown; write one of %s", key, value, all);
+		set_number(k, base, (uint64_t)i);
+		return TENON_OK;
+	default:
+		errno = 0;
+		v = strtoull(value, &end, 10);
+		if (errno || *end || !*value || strchr(value, '-') || v < k->lo || v > k->hi)
+			return error_set(e, TENON_E_CONFIG, "%s: '%.32s' is no number from %llu to %llu", key, value,
+				(unsigned long long)k->lo, (unsigned long long)k->hi);
+		set_number(k, base, v);
+		return TENON_OK;
+	}
+}
+
+int conf_set(struct conf *c, const char *key, const char *value, struct error *e)
+{
+	const char *dot = strchr(key, '.');
+	const struct key *k = find_key(top_keys, key, dot ? (size_t)(dot - key) : strlen(key));
+	int rc;
+
+	if (dot && k)
+		k = k->kind == GROUP ? find_key(k->group, dot + 1, strlen(dot + 1)) : NULL;
+	if (!k || k->kind == GROUP || k->kind == CUSTOM)
+		return error_set(e, TENON_E_CONFIG, "%.48s: unknown key, or not one value; see tenond.conf(5)", key);
+	rc = set_text(c, k, c, key, value, e);
+	k = dot ? NULL : find_key(model_keys, key, strlen(key));
+	for (uint32_t i = 0; k && !rc && i < c->n_models; i++)
+		rc = set_text(c, k, &c->models[i], key, value, e);
+	return rc;
+}
+
+/* Where a daemon of a user, or of the system, keeps its sockets and finds models. */
+static int derive_dirs(struct conf *c, struct error *e)
+{
+	const char *run = getenv("XDG_RUNTIME_DIR"), *own = getenv("TENON_MODELS"), *cache = getenv("XDG_CACHE_HOME"),
+		   *home = getenv("HOME");
+	char path[4096];
+	int rc = TENON_OK;
+
+	if (!*c->runtime_dir) {
+		(void)snprintf(path, sizeof path, "%s/tenon", run && *run ? run : "/run");
+		rc = set_string(c, &c->runtime_dir, path, e);
+	}
+	if (rc || *c->model_dir)
+		return rc;
+	if (own && *own)
+		(void)snprintf(path, sizeof path, "%s", own);
+	else if (cache && *cache)
+		(void)snprintf(path, sizeof path, "%s/tenon/models", cache);
+	else if (home && *home)
+		(void)snprintf(path, sizeof path, "%s/.cache/tenon/models", home);
+	else
+		(void)snprintf(path, sizeof path, "/var/lib/tenon/models");
+	return set_string(c, &c->model_dir, path, e);
+}
+
+static bool power_of_two(uint64_t v) { return v && !(v & (v - 1)); }
+
+int conf_complete(struct conf *c, struct error *e)
+{
+	if (!power_of_two(c->limits.ring_bytes) || !power_of_two(c->limits.ring_max_bytes) ||
+		!power_of_two(c->worker.ring_bytes))
+		return error_set(e, TENON_E_CONFIG, "ring_kib, ring_max_kib: write a power of two");
+	if (c->limits.ring_bytes > c->limits.ring_max_bytes)
+		return error_set(e, TENON_E_CONFIG, "limits.ring_kib: is over limits.ring_max_kib");
+	if (*c->default_model && !conf_name_ok(c->default_model, strlen(c->default_model)))
+		return error_set(e, TENON_E_CONFIG, "default_model '%.40s': not a model name", c->default_model);
+	if (c->worker.backoff_ms > c->worker.backoff_max_ms)
+		return error_set(e, TENON_E_CONFIG, "worker.backoff_ms: is over worker.backoff_max_ms");
+	return derive_dirs(c, e);
+}
+
+const char *conf_kv_name(uint32_t kv) { return kvs[kv < COUNT_OF(kvs) - 1 ? kv : 0]; }
+const char *conf_precision_name(uint32_t p) { return precisions[p < COUNT_OF(precisions) - 1 ? p : 0]; }
+
+static bool print_keys(struct buf *out, const char *prefix, const struct key *keys)
+{
+	for (const struct key *k = keys; k->name; k++) {
+		if (k->kind == GROUP)
+			(void)print_keys(out, k->name, k->group);
+		else
+			(void)buf_printf(out, "%s%s%s\n", prefix, *prefix ? "." : "", k->name);
+	}
+	return !out->failed;
+}
+
+bool conf_print_keys(struct buf *out) { return print_keys(out, "", top_keys) && print_keys(out, "models", model_keys); }

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What etc/tenond.conf says, checked. One table (config.c) lists every key with its type, range and default; unknown
+ * keys and wrong types are errors that name file and line. Read by the loop thread at start and on SIGHUP; a
+ * config is immutable once read and owns all its strings.
+ */
+#ifndef DAEMON_CONFIG_H
+#define DAEMON_CONFIG_H
+#include "base/base.h"
+
+enum conf_isolation { ISOLATION_PROCESS, ISOLATION_THREAD };
+enum conf_precision { PRECISION_FAST, PRECISION_EXACT };
+enum conf_kv { KV_F16, KV_F32, KV_Q8_0, KV_Q4_0 };
+
+struct conf_model {
+	const char *name, *path; /* path NULL: model_dir/NAME.gguf */
+	uint32_t precision, kv;  /* enum conf_precision, conf_kv */
+	uint32_t context;        /* tokens; 0: the model's own, at most 8192 */
+	uint32_t step_tokens, step_seqs, page_tokens; /* 0: the engine's defaults */
+	uint64_t kv_bytes;       /* 0: the engine's default */
+	uint32_t idle_unload_s;  /* 0: never */
+	bool preload;
+};
+
+struct conf_plugin_option { const char *plugin, *key, *value; };
+
+struct conf {
+	const char *runtime_dir, *socket_group;
+	uint32_t isolation;
+	const char *backend;
+	uint32_t device;
+	const char *model_dir, *default_model;
+	bool allow_paths;
+	uint32_t drain_s;
+	struct conf_model model_defaults; /* the keys outside `models`: what a model takes that does not say itself */
+	struct conf_model *models;        /* [n_models] */
+	uint32_t n_models;
+	const char **plugin_dirs; /* [n_plugin_dirs]; none: the default folder */
+	uint32_t n_plugin_dirs;
+	const char *plugin_cache_dir;
+	struct conf_plugin_option *plugin_options; /* [n_plugin_options] */
+	uint32_t n_plugin_options;
+	struct {
+		uint32_t level, format; /* enum log_level, enum log_format */
+		const char *file;       /* "": stderr */
+		bool prompts;
+	} log;
+	struct {
+		uint32_t sessions, sessions_per_uid, in_flight, in_flight_per_uid, attaches_per_s, pending_attaches;
+		uint64_t shared_bytes_per_uid, ring_bytes, ring_max_bytes, prompt_bytes;
+		bool allow_unknown_uid;
+	} limits;
+	struct {
+		uint32_t pause_ms, cancel_s;
+	} slow_reader;
+	struct {
+		uint32_t step_timeout_ms, load_timeout_s, backoff_ms, backoff_max_ms, deaths, deaths_window_s;
+		uint64_t ring_bytes;
+	} worker;
+	struct {
+		const char *group;
+	} admin;
+	/* owner of all of the above */
+	char **strings; /* [n_strings] */
+	size_t n_strings, cap_strings;
+};
+
+/* Defaults of every key. NOMEM. */
+int conf_init(struct conf *c, struct error *e);
+void conf_finish(struct conf *c);
+/* Adds what a file or a text says. CONFIG with "FILE:LINE: ..."; IO; NOMEM. `where` names the text in messages. */
+int conf_read_path(struct conf *c, const char *path, struct error *e);
+int conf_read_text(struct conf *c, const char *text, const char *where, struct error *e);
+/* One value as the command line gives it ("precision", "log.level"); keys of a model also change every entry of
+ * `models` read so far. */
+int conf_set(struct conf *c, const char *key, const char *value, struct error *e);
+/* NAME=PATH: one more entry of `models`, with the defaults at that time. */
+int conf_add_model(struct conf *c, const char *name, const char *path, struct error *e);
+/* Cross-field checks and derived defaults (runtime_dir, model_dir from the environment): call once, last. */
+int conf_complete(struct conf *c, struct error *e);
+
+/* [A-Za-z0-9][A-Za-z0-9._-]{0,127}: what a model may be called. */
+bool conf_name_ok(const char *name, size_t len);
+const char *conf_kv_name(uint32_t kv);
+const char *conf_precision_name(uint32_t precision);
+/* Prints "key  type  default" for every key, for tests that the documented file is complete. */
+bool conf_print_keys(struct buf *out);
+#endif
