@@ -5,6 +5,7 @@
 #include "daemon/config.h"
 #include <errno.h>
 #include <libconfig.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,9 +24,9 @@ struct reader {
 struct key {
 	const char *name;
 	enum kind kind;
-	size_t off;                 /* in struct conf, or struct conf_model for keys of a model */
+	size_t off;		    /* in struct conf, or struct conf_model for keys of a model */
 	uint64_t lo, hi, unit, def; /* numbers in the file's unit; unit: bytes in one of them         */
-	const char *text;           /* default of a STRING; NULL stays NULL                          */
+	const char *text;	    /* default of a STRING; NULL stays NULL                          */
 	const char *const *choices; /* CHOICE: names, in the order of their enum                       */
 	const struct key *group;
 	int (*read)(const struct reader *r, config_setting_t *s);
@@ -41,28 +42,48 @@ static int read_models(const struct reader *r, config_setting_t *s);
 static int read_plugin_dirs(const struct reader *r, config_setting_t *s);
 static int read_plugins(const struct reader *r, config_setting_t *s);
 
-#define C(m)                       offsetof(struct conf, m)
-#define KEY_BOOL(n, m, d)          { .name = n, .kind = BOOL, .off = m, .def = d }
-#define KEY_U32(n, m, l, h, d)     { .name = n, .kind = U32, .off = m, .lo = l, .hi = h, .unit = 1, .def = d }
-#define KEY_U64(n, m, l, h, u, d)  { .name = n, .kind = U64, .off = m, .lo = l, .hi = h, .unit = u, .def = d }
-#define KEY_STRING(n, m, d)        { .name = n, .kind = STRING, .off = m, .text = d }
-#define KEY_CHOICE(n, m, list, d)  { .name = n, .kind = CHOICE, .off = m, .choices = list, .def = d }
-#define KEY_GROUP(n, keys)         { .name = n, .kind = GROUP, .group = keys }
-#define KEY_CUSTOM(n, fn)          { .name = n, .kind = CUSTOM, .read = fn }
-#define KIB                        1024
-#define MIB                        (1024 * 1024)
+#define C(m) offsetof(struct conf, m)
+#define KEY_BOOL(n, m, d)                                                                                    \
+	{                                                                                                    \
+		.name = n, .kind = BOOL, .off = m, .def = d                                                  \
+	}
+#define KEY_U32(n, m, l, h, d)                                                                               \
+	{                                                                                                    \
+		.name = n, .kind = U32, .off = m, .lo = l, .hi = h, .unit = 1, .def = d                      \
+	}
+#define KEY_U64(n, m, l, h, u, d)                                                                            \
+	{                                                                                                    \
+		.name = n, .kind = U64, .off = m, .lo = l, .hi = h, .unit = u, .def = d                      \
+	}
+#define KEY_STRING(n, m, d)                                                                                  \
+	{                                                                                                    \
+		.name = n, .kind = STRING, .off = m, .text = d                                               \
+	}
+#define KEY_CHOICE(n, m, list, d)                                                                            \
+	{                                                                                                    \
+		.name = n, .kind = CHOICE, .off = m, .choices = list, .def = d                               \
+	}
+#define KEY_GROUP(n, keys)                                                                                   \
+	{                                                                                                    \
+		.name = n, .kind = GROUP, .group = keys                                                      \
+	}
+#define KEY_CUSTOM(n, fn)                                                                                    \
+	{                                                                                                    \
+		.name = n, .kind = CUSTOM, .read = fn                                                        \
+	}
+#define KIB 1024
+#define MIB (1024 * 1024)
 
 /* The keys a model takes, in an entry of `models` and, as its default, at the top. */
-#define MODEL_KEYS(at)                                                       \
-	KEY_CHOICE("precision", at(precision), precisions, PRECISION_FAST),  \
-	KEY_CHOICE("kv", at(kv), kvs, KV_F16),                               \
-	KEY_U32("context", at(context), 0, 1 << 20, 0),                      \
-	KEY_U64("kv_mib", at(kv_bytes), 0, 1 << 20, MIB, 0),                 \
-	KEY_U32("step_tokens", at(step_tokens), 0, 8192, 0),                 \
-	KEY_U32("step_seqs", at(step_seqs), 0, 256, 0),                      \
-	KEY_U32("page_tokens", at(page_tokens), 0, 256, 0),                  \
-	KEY_U32("idle_unload_s", at(idle_unload_s), 0, 31536000, 600),       \
-	KEY_BOOL("preload", at(preload), false)
+#define MODEL_KEYS(at)                                                                                       \
+	KEY_CHOICE("precision", at(precision), precisions, PRECISION_FAST),                                  \
+		KEY_CHOICE("kv", at(kv), kvs, KV_F16), KEY_U32("context", at(context), 0, 1 << 20, 0),       \
+		KEY_U64("kv_mib", at(kv_bytes), 0, 1 << 20, MIB, 0),                                         \
+		KEY_U32("step_tokens", at(step_tokens), 0, 8192, 0),                                         \
+		KEY_U32("step_seqs", at(step_seqs), 0, 256, 0),                                              \
+		KEY_U32("page_tokens", at(page_tokens), 0, 256, 0),                                          \
+		KEY_U32("idle_unload_s", at(idle_unload_s), 0, 31536000, 600),                               \
+		KEY_BOOL("preload", at(preload), false)
 #define IN_MODEL(m) offsetof(struct conf_model, m)
 #define AT_TOP(m)   C(model_defaults.m)
 
@@ -296,13 +317,15 @@ static int fault(const struct reader *r, const config_setting_t *s, const char *
 	va_start(ap, fmt);
 	(void)vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
-	return error_set(r->e, TENON_E_CONFIG, "%s:%u: %s", file ? file : r->where, config_setting_source_line(s), text);
+	return error_set(r->e, TENON_E_CONFIG, "%s:%u: %s", file ? file : r->where,
+		config_setting_source_line(s), text);
 }
 
 static int wrong_type(const struct reader *r, const config_setting_t *s, int wanted)
 {
-	return fault(r, s, "%.40s: is %s; write %s", config_setting_name(s) ? config_setting_name(s) : "entry",
-		type_name(config_setting_type(s)), type_name(wanted));
+	return fault(r, s, "%.40s: is %s; write %s",
+		config_setting_name(s) ? config_setting_name(s) : "entry", type_name(config_setting_type(s)),
+		type_name(wanted));
 }
 
 static int read_string(const struct reader *r, config_setting_t *s, const char **at)
@@ -321,8 +344,8 @@ static int read_number(const struct reader *r, config_setting_t *s, const struct
 		return wrong_type(r, s, CONFIG_TYPE_INT);
 	v = config_setting_get_int64(s);
 	if (v < 0 || (uint64_t)v < k->lo || (uint64_t)v > k->hi)
-		return fault(r, s, "%s: %lld is out of range; write %llu to %llu", k->name, v, (unsigned long long)k->lo,
-			(unsigned long long)k->hi);
+		return fault(r, s, "%s: %lld is out of range; write %llu to %llu", k->name, v,
+			(unsigned long long)k->lo, (unsigned long long)k->hi);
 	set_number(k, base, (uint64_t)v);
 	return TENON_OK;
 }
@@ -337,7 +360,8 @@ static int read_choice(const struct reader *r, config_setting_t *s, const struct
 	i = find_choice(k, config_setting_get_string(s));
 	list_choices(k, all, sizeof all);
 	if (i < 0)
-		return fault(r, s, "%s: \"%.32s\" is unknown; write one of %s", k->name, config_setting_get_string(s), all);
+		return fault(r, s, "%s: \"%.32s\" is unknown; write one of %s", k->name,
+			config_setting_get_string(s), all);
 	set_number(k, base, (uint64_t)i);
 	return TENON_OK;
 }
@@ -400,8 +424,8 @@ bool conf_name_ok(const char *name, size_t len)
 	for (size_t i = 0; i < len; i++) {
 		char c = name[i];
 
-		if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-			    c == '_' || c == '-'))
+		if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+			    c == '.' || c == '_' || c == '-'))
 			return false;
 	}
 	return true;
@@ -429,7 +453,8 @@ static struct conf_model *model_slot(struct conf *c, struct error *e)
 static int model_commit(struct conf *c, struct conf_model *m, struct error *e)
 {
 	if (!m->name || !conf_name_ok(m->name, strlen(m->name)))
-		return error_set(e, TENON_E_CONFIG, "model name '%.40s': write letters, digits and . _ -, at most 128",
+		return error_set(e, TENON_E_CONFIG,
+			"model name '%.40s': write letters, digits and . _ -, at most 128",
 			m->name ? m->name : "");
 	for (uint32_t i = 0; i < c->n_models; i++)
 		if (!strcmp(c->models[i].name, m->name))
@@ -574,49 +599,107 @@ static int read_parsed(struct conf *c, config_t *lc, int parsed, const char *whe
 	return read_group(&r, config_root_setting(lc), top_keys, c);
 }
 
+/* Past a string or comment that begins at s; s itself if none does. */
+static const char *skip_quiet(const char *s)
+{
+	const char *end;
+
+	if (*s == '"') {
+		for (s++; *s && *s != '"'; s++)
+			if (*s == '\\' && s[1])
+				s++;
+		return *s ? s + 1 : s;
+	}
+	if (*s == '#' || (s[0] == '/' && s[1] == '/'))
+		return s + strcspn(s, "\n");
+	if (s[0] != '/' || s[1] != '*')
+		return s;
+	end = strstr(s + 2, "*/");
+	return end ? end + 2 : s + strlen(s);
+}
+
+/* libconfig cuts a number over 31 bits without a word unless it ends in L: such a number is a fault. Returns its
+ * line, 0 when there is none. */
+static unsigned find_cut_number(const char *text)
+{
+	unsigned line = 1;
+
+	for (const char *s = text, *next; *s; s = next) {
+		char *end;
+
+		next = skip_quiet(s);
+		if (next == s && *s >= '0' && *s <= '9') {
+			unsigned long long v = (errno = 0, strtoull(s, &end, 0));
+
+			if ((errno || v > INT32_MAX) && !strchr("Ll.eE", *end ? *end : ' '))
+				return line;
+			next = end > s ? end : s + 1;
+			next += strspn(next, "0123456789");
+		} else if (next == s) {
+			next += (size_t)strspn(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_");
+			next += next > s ? strspn(next, "0123456789-_*") : 1;
+		}
+		for (const char *p = s; p < next; p++)
+			line += *p == '\n';
+	}
+	return 0;
+}
+
 int conf_read_text(struct conf *c, const char *text, const char *where, struct error *e)
 {
+	unsigned line = find_cut_number(text);
 	config_t lc;
 	int rc;
 
+	if (line)
+		return error_set(e, TENON_E_CONFIG, "%s:%u: a number is too large; append L if it is meant",
+			where, line);
 	config_init(&lc);
 	rc = read_parsed(c, &lc, config_read_string(&lc, text), where, e);
 	config_destroy(&lc);
 	return rc;
 }
 
-static int open_checked(const char *path, FILE **out, struct error *e)
+static int load_file(const char *path, struct buf *out, struct error *e)
 {
 	FILE *f = fopen(path, "re");
 	struct stat st;
+	size_t n;
 
 	if (!f)
 		return error_errno(e, TENON_E_IO, errno, "configuration %.150s", path);
 	if (fstat(fileno(f), &st) || !S_ISREG(st.st_mode) || st.st_size > FILE_MAX_BYTES) {
 		(void)fclose(f);
-		return error_set(e, TENON_E_CONFIG, "configuration %.150s: not a file of at most 1 MiB", path);
+		return error_set(
+			e, TENON_E_CONFIG, "configuration %.150s: not a file of at most 1 MiB", path);
 	}
-	*out = f;
+	if (!buf_reserve(out, (size_t)st.st_size + 1)) {
+		(void)fclose(f);
+		return no_memory(e);
+	}
+	n = fread(out->data, 1, (size_t)st.st_size, f);
+	out->data[n] = 0;
+	(void)fclose(f);
+	if (strlen(out->data) != n)
+		return error_set(e, TENON_E_CONFIG, "configuration %.150s: holds a zero byte", path);
 	return TENON_OK;
 }
 
 int conf_read_path(struct conf *c, const char *path, struct error *e)
 {
-	FILE *f = NULL;
-	config_t lc;
-	int rc = open_checked(path, &f, e);
+	struct buf text;
+	int rc;
 
-	if (rc)
-		return rc;
-	config_init(&lc);
-	rc = read_parsed(c, &lc, config_read(&lc, f), path, e);
-	config_destroy(&lc);
-	(void)fclose(f);
+	buf_init(&text, MEM_DAEMON, FILE_MAX_BYTES + 2);
+	rc = load_file(path, &text, e);
+	if (!rc)
+		rc = conf_read_text(c, text.data, path, e);
+	buf_finish(&text);
 	return rc;
 }
 
-static int set_text(struct conf *c, const struct key *k, void *base, const char *key, const char *value,
-	struct error *e)
+static int set_text(
+	struct conf *c, const struct key *k, void *base, const char *key, const char *value, struct error *e)
 {
 	unsigned long long v;
 	char all[96], *end;
@@ -627,22 +710,24 @@ static int set_text(struct conf *c, const struct key *k, void *base, const char 
 		return set_string(c, (const char **)(void *)((char *)base + k->off), value, e);
 	case BOOL:
 		if (strcmp(value, "true") && strcmp(value, "false"))
-			return error_set(e, TENON_E_CONFIG, "%s: '%.32s' is neither true nor false", key, value);
+			return error_set(
+				e, TENON_E_CONFIG, "%s: '%.32s' is neither true nor false", key, value);
 		set_number(k, base, !strcmp(value, "true"));
 		return TENON_OK;
 	case CHOICE:
 		list_choices(k, all, sizeof all);
 		i = find_choice(k, value);
 		if (i < 0)
-			return error_set(e, TENON_E_CONFIG, "%s: '%.32s' is unknown; write one of %s", key, value, all);
+			return error_set(e, TENON_E_CONFIG, "%s: '%.32s' is unknown; write one of %s", key,
+				value, all);
 		set_number(k, base, (uint64_t)i);
 		return TENON_OK;
 	default:
 		errno = 0;
 		v = strtoull(value, &end, 10);
 		if (errno || *end || !*value || strchr(value, '-') || v < k->lo || v > k->hi)
-			return error_set(e, TENON_E_CONFIG, "%s: '%.32s' is no number from %llu to %llu", key, value,
-				(unsigned long long)k->lo, (unsigned long long)k->hi);
+			return error_set(e, TENON_E_CONFIG, "%s: '%.32s' is no number from %llu to %llu", key,
+				value, (unsigned long long)k->lo, (unsigned long long)k->hi);
 		set_number(k, base, v);
 		return TENON_OK;
 	}
@@ -657,7 +742,8 @@ int conf_set(struct conf *c, const char *key, const char *value, struct error *e
 	if (dot && k)
 		k = k->kind == GROUP ? find_key(k->group, dot + 1, strlen(dot + 1)) : NULL;
 	if (!k || k->kind == GROUP || k->kind == CUSTOM)
-		return error_set(e, TENON_E_CONFIG, "%.48s: unknown key, or not one value; see tenond.conf(5)", key);
+		return error_set(
+			e, TENON_E_CONFIG, "%.48s: unknown key, or not one value; see tenond.conf(5)", key);
 	rc = set_text(c, k, c, key, value, e);
 	k = dot ? NULL : find_key(model_keys, key, strlen(key));
 	for (uint32_t i = 0; k && !rc && i < c->n_models; i++)
@@ -668,8 +754,8 @@ int conf_set(struct conf *c, const char *key, const char *value, struct error *e
 /* Where a daemon of a user, or of the system, keeps its sockets and finds models. */
 static int derive_dirs(struct conf *c, struct error *e)
 {
-	const char *run = getenv("XDG_RUNTIME_DIR"), *own = getenv("TENON_MODELS"), *cache = getenv("XDG_CACHE_HOME"),
-		   *home = getenv("HOME");
+	const char *run = getenv("XDG_RUNTIME_DIR"), *own = getenv("TENON_MODELS"),
+		   *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
 	char path[4096];
 	int rc = TENON_OK;
 
@@ -700,7 +786,8 @@ int conf_complete(struct conf *c, struct error *e)
 	if (c->limits.ring_bytes > c->limits.ring_max_bytes)
 		return error_set(e, TENON_E_CONFIG, "limits.ring_kib: is over limits.ring_max_kib");
 	if (*c->default_model && !conf_name_ok(c->default_model, strlen(c->default_model)))
-		return error_set(e, TENON_E_CONFIG, "default_model '%.40s': not a model name", c->default_model);
+		return error_set(
+			e, TENON_E_CONFIG, "default_model '%.40s': not a model name", c->default_model);
 	if (c->worker.backoff_ms > c->worker.backoff_max_ms)
 		return error_set(e, TENON_E_CONFIG, "worker.backoff_ms: is over worker.backoff_max_ms");
 	return derive_dirs(c, e);
@@ -720,4 +807,7 @@ static bool print_keys(struct buf *out, const char *prefix, const struct key *ke
 	return !out->failed;
 }
 
-bool conf_print_keys(struct buf *out) { return print_keys(out, "", top_keys) && print_keys(out, "models", model_keys); }
+bool conf_print_keys(struct buf *out)
+{
+	return print_keys(out, "", top_keys) && print_keys(out, "models", model_keys);
+}

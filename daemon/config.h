@@ -12,16 +12,18 @@ enum conf_precision { PRECISION_FAST, PRECISION_EXACT };
 enum conf_kv { KV_F16, KV_F32, KV_Q8_0, KV_Q4_0 };
 
 struct conf_model {
-	const char *name, *path; /* path NULL: model_dir/NAME.gguf */
-	uint32_t precision, kv;  /* enum conf_precision, conf_kv */
-	uint32_t context;        /* tokens; 0: the model's own, at most 8192 */
+	const char *name, *path;		      /* path NULL: model_dir/NAME.gguf */
+	uint32_t precision, kv;			      /* enum conf_precision, conf_kv */
+	uint32_t context;			      /* tokens; 0: the model's own, at most 8192 */
 	uint32_t step_tokens, step_seqs, page_tokens; /* 0: the engine's defaults */
-	uint64_t kv_bytes;       /* 0: the engine's default */
-	uint32_t idle_unload_s;  /* 0: never */
+	uint64_t kv_bytes;			      /* 0: the engine's default */
+	uint32_t idle_unload_s;			      /* 0: never */
 	bool preload;
 };
 
-struct conf_plugin_option { const char *plugin, *key, *value; };
+struct conf_plugin_option {
+	const char *plugin, *key, *value;
+};
 
 struct conf {
 	const char *runtime_dir, *socket_group;
@@ -31,8 +33,9 @@ struct conf {
 	const char *model_dir, *default_model;
 	bool allow_paths;
 	uint32_t drain_s;
-	struct conf_model model_defaults; /* the keys outside `models`: what a model takes that does not say itself */
-	struct conf_model *models;        /* [n_models] */
+	struct conf_model
+		model_defaults; /* the keys outside `models`: what a model takes that does not say itself */
+	struct conf_model *models; /* [n_models] */
 	uint32_t n_models;
 	const char **plugin_dirs; /* [n_plugin_dirs]; none: the default folder */
 	uint32_t n_plugin_dirs;
@@ -41,11 +44,12 @@ struct conf {
 	uint32_t n_plugin_options;
 	struct {
 		uint32_t level, format; /* enum log_level, enum log_format */
-		const char *file;       /* "": stderr */
+		const char *file;	/* "": stderr */
 		bool prompts;
 	} log;
 	struct {
-		uint32_t sessions, sessions_per_uid, in_flight, in_flight_per_uid, attaches_per_s, pending_attaches;
+		uint32_t sessions, sessions_per_uid, in_flight, in_flight_per_uid, attaches_per_s,
+			pending_attaches;
 		uint64_t shared_bytes_per_uid, ring_bytes, ring_max_bytes, prompt_bytes;
 		bool allow_unknown_uid;
 	} limits;

@@ -15,3 +15,14 @@ tests_unit_test_config_SOURCES = tests/unit/test_config.c
 tests_unit_test_config_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_config_LDADD = libdaemonconf.la $(BASE_LIBS) $(CMOCKA_LIBS)
 endif
+
+check_PROGRAMS += tests/fuzz/fuzz_config
+tests_fuzz_fuzz_config_SOURCES = tests/fuzz/fuzz_config.c
+tests_fuzz_fuzz_config_LDADD = libdaemonconf.la $(BASE_LIBS)
+EXTRA_DIST += tests/data/fuzz/config
+if FUZZERS
+tests_fuzz_fuzz_config_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+else
+tests_fuzz_fuzz_config_SOURCES += tests/fuzz/replay_main.c
+TESTS += tests/fuzz/fuzz_config
+endif

@@ -18,16 +18,17 @@ static void reads_every_type(void **state)
 	struct conf c;
 
 	(void)state;
-	assert_int_equal(read_text(&c,
-				 "isolation = \"thread\"; kv = \"q8_0\"; drain_s = 7; allow_paths = true;\n"
-				 "log = { level = \"debug\"; format = \"json\"; };\n"
-				 "limits = { ring_kib = 64; prompt_kib = 2; };\n"
-				 "plugin_dirs = [ \"/a\", \"/b\" ];\n"
-				 "plugins = { cpu = { threads = 3; pin = false; x = \"y\"; f = 0.5; }; };\n"
-				 "models = ( { name = \"a\"; path = \"/m/a.gguf\"; },\n"
-				 "           { name = \"b\"; precision = \"exact\"; kv = \"f32\"; kv_mib = 3; preload = true; } );\n"
-				 "precision = \"fast\"; context = 4096L;\n",
-				 &e),
+	assert_int_equal(
+		read_text(&c,
+			"isolation = \"thread\"; kv = \"q8_0\"; drain_s = 7; allow_paths = true;\n"
+			"log = { level = \"debug\"; format = \"json\"; };\n"
+			"limits = { ring_kib = 64; prompt_kib = 2; };\n"
+			"plugin_dirs = [ \"/a\", \"/b\" ];\n"
+			"plugins = { cpu = { threads = 3; pin = false; x = \"y\"; f = 0.5; }; };\n"
+			"models = ( { name = \"a\"; path = \"/m/a.gguf\"; },\n"
+			"           { name = \"b\"; precision = \"exact\"; kv = \"f32\"; kv_mib = 3; preload = true; } );\n"
+			"precision = \"fast\"; context = 4096L;\n",
+			&e),
 		TENON_OK);
 	assert_int_equal(conf_complete(&c, &e), TENON_OK);
 	assert_int_equal(c.isolation, ISOLATION_THREAD);
@@ -65,16 +66,20 @@ static void mistakes_name_file_and_line(void **state)
 		{ "drain_s = \"ten\";\n", "t.conf:1: drain_s: is a \"string\"; write a whole number" },
 		{ "drain_s = 1.5;\n", "t.conf:1: drain_s: is a number with a fraction" },
 		{ "drain_s = -1;\n", "t.conf:1: drain_s: -1 is out of range" },
-		{ "drain_s = 99999999999;\n", "t.conf:1: drain_s: 99999999999 is out of range" },
+		{ "# 9\n/* 1 \n */ drain_s = 99999999999;\n", "t.conf:3: a number is too large" },
+		{ "backend = \"4294967296\"; x9999999999 = 1;\n", "t.conf:1: x9999999999: unknown key" },
+		{ "drain_s = 99999999999L;\n", "t.conf:1: drain_s: 99999999999 is out of range" },
 		{ "\nallow_paths = 1;\n", "t.conf:2: allow_paths: is a whole number; write true or false" },
 		{ "backend = 5;\n", "t.conf:1: backend: is a whole number; write a \"string\"" },
-		{ "isolation = \"vm\";\n", "t.conf:1: isolation: \"vm\" is unknown; write one of process, thread" },
+		{ "isolation = \"vm\";\n",
+			"t.conf:1: isolation: \"vm\" is unknown; write one of process, thread" },
 		{ "log = 3;\n", "t.conf:1: log: is a whole number; write a group" },
 		{ "models = { };\n", "t.conf:1: models: is a group" },
 		{ "models = ( 1 );\n", "t.conf:1: entry: is a whole number; write a group" },
 		{ "models = (\n { path = \"/x\"; } );\n", "t.conf:2: model name ''" },
 		{ "models = ( { name = \"../x\"; } );\n", "t.conf:1: model name '../x'" },
-		{ "models = ( { name = \"a\"; },\n { name = \"a\"; } );\n", "t.conf:2: model 'a': named twice" },
+		{ "models = ( { name = \"a\"; },\n { name = \"a\"; } );\n",
+			"t.conf:2: model 'a': named twice" },
 		{ "models = ( { name = \"a\"; size = 1; } );\n", "t.conf:1: size: unknown key" },
 		{ "plugin_dirs = \"/a\";\n", "t.conf:1: plugin_dirs: is a \"string\"; write an array" },
 		{ "plugin_dirs = [ 1 ];\n", "t.conf:1: entry: is a whole number" },
@@ -215,7 +220,8 @@ static void files_are_checked(void **state)
 /* Every allocation of ours fails once: an error, no leak (sanitizer builds), no crash. */
 static void survives_no_memory(void **state)
 {
-	static const char text[] = "plugins = { cpu = { a = 1; }; }; plugin_dirs = [ \"x\" ]; models = ( { name = \"m\"; } );";
+	static const char text[] =
+		"plugins = { cpu = { a = 1; }; }; plugin_dirs = [ \"x\" ]; models = ( { name = \"m\"; } );";
 	int rc = TENON_E_NOMEM;
 
 	(void)state;
