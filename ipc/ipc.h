@@ -3,6 +3,8 @@
  * workers alike; links libzmq and libc. Rules V1..V11 of docs/ipc.md hold for every consumer: own indices are
  * private, the peer's are loaded once and checked, a frame is copied once, only the copy is validated and used.
  * All access to a peer-written page goes through ipc/shared.h (atomics); a checker forbids anything else.
+ * A segment, and the link around it, stays where it was made (the ring ends point into it). Thread class: one
+ * producer, one consumer; whatever else touches a link is its owner's to order.
  */
 #ifndef IPC_IPC_H
 #define IPC_IPC_H
@@ -14,12 +16,14 @@
 struct segment {
 	int fd;
 	bool writable;
+	uint32_t asleep; /* private copy of the flag this side publishes */
 	uint64_t ring_bytes;
 	struct wire_segment *head; /* mapped page */
 	uint8_t *ring;             /* [2 * ring_bytes], the same memory twice */
 };
-/* Creates, sizes, populates (NOMEM instead of a late SIGBUS), maps, seals. peer_writes false: F_SEAL_FUTURE_WRITE
- * too, so that whoever receives the descriptor can only read. Maps are MADV_DONTFORK. */
+/* Creates, sizes, populates (NOMEM instead of a late SIGBUS), maps, seals. peer_writes: our own map is read-only;
+ * else F_SEAL_FUTURE_WRITE too, so that whoever receives the descriptor can only read. Maps are MADV_DONTFORK: a
+ * forked child must not call segment_close (its addresses may hold something else), see link_abandon. */
 int segment_create(struct segment *s, uint64_t ring_bytes, bool peer_writes, struct error *e);
 /* Maps a received descriptor after checking seals, size, magic and version; takes `fd` over, also on failure. */
 int segment_open(struct segment *s, int fd, uint64_t ring_bytes, bool writable, struct error *e);
@@ -42,14 +46,16 @@ void ring_out_init(struct ring_out *r, struct segment *own, const struct segment
 void ring_in_init(struct ring_in *r, const struct segment *peer, struct segment *own);
 uint32_t ring_max_frame(uint64_t ring_bytes); /* a quarter of it */
 
-/* Room for a frame with `body_bytes`: pointer to write the body to, NULL when the ring is too full (*bad: the peer
- * broke V2, end the session). ring_put_end makes it part of the batch; nothing is visible before ring_publish. */
+/* Room for a frame with `body_bytes`: pointer to write all of the body to (8-byte aligned), NULL when the ring is
+ * too full or the frame over ring_max_frame (*bad: the peer broke V2, end the session). The frame is part of the
+ * batch at once; nothing is visible before ring_publish. */
 void *ring_put(struct ring_out *r, uint16_t type, uint16_t flags, uint64_t id, uint32_t body_bytes, bool *bad);
 void ring_publish(struct ring_out *r);
 uint64_t ring_room(struct ring_out *r, bool *bad); /* bytes free now */
 
-/* Copies the next frame: head to *h, body to body[room] (and zero behind it if it fits). OK; AGAIN: none;
- * TOO_LONG: body over `room` (V5, nothing was copied); PROTOCOL: indices or length are impossible (V2, V3). */
+/* Copies the next frame: head to *h, body to body[room] (and one zero behind it if that fits). OK; AGAIN: none;
+ * TOO_LONG: body over `room` (V5: only the head was copied, the frame stays); PROTOCOL: indices or length are
+ * impossible (V2, V3), the same answer for ever. */
 int ring_take(struct ring_in *r, struct wire_head *h, void *body, uint32_t room);
 bool ring_ready(struct ring_in *r);     /* something to take (or a broken peer) */
 void ring_consumed(struct ring_in *r);  /* publishes our head: call once a batch */
@@ -73,23 +79,29 @@ const char *bell_hub_endpoint(const struct bell_hub *h);
 int  bell_hub_fd(const struct bell_hub *h);
 void bell_hub_drain(struct bell_hub *h, void (*rung)(void *ctx, const uint8_t nonce[16]), void *ctx);
 int  bell_hub_bell(struct bell_hub *h, const uint8_t nonce[16], struct bell **out); /* rings that session */
-void bell_hub_close(struct bell_hub *h);
+uint64_t bell_hub_n_unknown(const struct bell_hub *h); /* bells of nobody's nonce: a forger */
+void bell_hub_close(struct bell_hub *h); /* after all of its bells */
 
 #define IPC_PARK_MAX_MS 50
 
-/* After publishing: rings when, and only when, the peer flagged itself asleep (exchange 1 -> 0). Returns true if
- * it rang. */
+/* After publishing: rings when, and only when, the peer has flagged itself asleep, once for each time it did (the
+ * flag counts; odd is asleep). True if it rang. */
 bool peer_wake(const struct segment *peer_asleep_in, struct bell *b);
 /* Before parking: set own flag, fence, look again. True: nothing came, park on the descriptors (at most
  * IPC_PARK_MAX_MS), then call park_end. False: do not park (flag already cleared). */
 bool park_begin(struct segment *own, struct ring_in *r);
 void park_end(struct segment *own);
 
-/* Adaptive spin: spin_ready polls the ring for as long as that has paid lately; never more than `cap_us`; 0 on a
- * machine whose load average exceeds its cores. */
-struct spin { uint32_t cap_us, now_us, hits, misses; };
-void spin_init(struct spin *s, uint32_t cap_us);
+/* Adaptive spin: all or nothing (a spin shorter than a park would make both sides park over and over). Polls the
+ * ring for cap_us while that pays: three misses in a row switch it off, a wait that ended within about a park's
+ * cost switches it on again, unless more threads want to run than there are cores. */
+struct spin {
+	uint32_t cap_us, now_us, misses, n_cpus;
+	uint64_t began_ns; /* of the wait that the last miss began */
+};
+void spin_init(struct spin *s, uint32_t cap_us); /* cap 0: never spins; a machine of one core: neither */
 bool spin_ready(struct spin *s, struct ring_in *r); /* true: something came while spinning */
+void spin_woken(struct spin *s, bool found);        /* after the park that followed a miss; found: by a frame */
 
 /* ---- link: the two rings, segments and bell of one session, as both sides hold it ------------------------ */
 struct link {
@@ -101,12 +113,15 @@ struct link {
 	int pidfd;  /* of the peer, -1 unknown */
 	uint64_t session;
 };
-void link_close(struct link *l);
-/* Publishes and wakes the peer if it sleeps. */
+void link_close(struct link *l); /* zeroed or half-built is fine */
+/* For a forked child: closes descriptors, touches neither maps nor ZeroMQ (their few pages stay until exit). */
+void link_abandon(struct link *l);
+/* Publishes and wakes the peer if it sleeps. No system call unless it does. */
 void link_flush(struct link *l);
 
 /* A pair of connected links without a socket: tenond and its worker (descriptors inherited or same process). Bells
- * are eventfds. a_fds/b side: link_export lists the descriptors a child process needs, link_import rebuilds it. */
+ * are eventfds. link_export lists the descriptors a child process needs (close-on-exec; they stay the link's),
+ * link_import rebuilds the link from copies of them. */
 int link_pair(uint64_t ring_bytes, struct link *a, struct link *b, struct error *e);
 struct link_fds { int tx, rx, ring, wait; uint64_t ring_bytes; };
 struct link_fds link_export(const struct link *l);
@@ -118,14 +133,17 @@ struct attach_limits {
 	uint64_t ring_default, ring_max, max_payload_bytes;
 	uint32_t max_in_flight;
 };
-/* Listener at `path` (directory 0750, socket 0660); an exclusive lock file PATH.lock is taken first: BUSY when
- * another daemon has it. */
+/* Listener at `path` (its directory is made 0750 if missing, socket 0660); an exclusive lock file PATH.lock is taken
+ * first: BUSY when another daemon has it. Both descriptors are the caller's. */
 int  attach_listen(const char *path, int *fd, int *lock_fd, struct error *e);
-/* One connection, non-blocking: who is it (SO_PEERCRED, pidfd). AGAIN: none. */
+/* One connection, non-blocking: who is it (SO_PEERCRED, pidfd; pidfd -1 and pid 0 for a peer of a foreign pid
+ * namespace). AGAIN: none; NOMEM: out of descriptors. */
 int  attach_accept(int listen_fd, int *fd, struct peer_id *who, struct error *e);
-/* Reads HELLO if it is there: AGAIN, PROTOCOL (wrong size, extra descriptors, reserved bits), VERSION, else OK. */
+/* Reads HELLO if it is there: AGAIN, GONE, PROTOCOL (wrong size, extra descriptors, reserved bits), INVALID (ring
+ * sizes, bell), VERSION, else OK. */
 int  attach_read_hello(int fd, struct wire_hello *hello, struct error *e);
-/* Accepts: makes segments and bell, sends WELCOME. hub may be NULL (eventfd only). */
+/* Accepts: makes segments and bell, sends WELCOME. hub may be NULL (eventfd only, whatever HELLO says). `fd` becomes
+ * out->sock, also `who.pidfd` may be put into out->pidfd; on failure both stay the caller's. */
 int  attach_welcome(int fd, const struct wire_hello *hello, const struct attach_limits *lim, struct bell_hub *hub,
 	uint64_t session, struct link *out, struct error *e);
 void attach_refuse(int fd, int code, const char *text); /* sends WELCOME with rc, does not close */
@@ -149,7 +167,7 @@ struct frame_request {
 int frame_request_parse(const void *body, uint32_t bytes, uint16_t flags, bool from_client, uint64_t max_payload,
 	struct frame_request *out, struct error *e);
 /* Bytes that BEGIN needs apart from payload; writes it to out[room]. */
-uint32_t frame_request_bytes(const struct frame_request *f);
+uint32_t frame_request_bytes(const struct frame_request *f); /* counts as in f->r; f->r.size is set by write */
 uint32_t frame_request_write(const struct frame_request *f, void *out, uint32_t room);
 /* Checks a body coming from daemon or worker (TOKENS, LOGPROBS, DONE, ERROR, STATE, EMBEDDING, HEALTH): lengths
  * and counts agree. */

@@ -31,7 +31,7 @@ struct wire_segment {
 	uint8_t pad1[56];
 	uint64_t head; /* bytes this side has consumed from the other segment's ring; release store  */
 	uint8_t pad2[56];
-	uint32_t asleep; /* 1: this side parks and wants its bell rung (see docs/ipc.md)             */
+	uint32_t asleep; /* odd: this side parks and wants its bell rung, once for each odd value    */
 	uint8_t pad3[60];
 };
 
@@ -143,7 +143,9 @@ struct wire_hello {
 	uint32_t bell, features;       /* features: none defined, must be 0 */
 	uint8_t reserved0[88];         /* must be 0 */
 };
-/* Descriptors: {C2D, D2C} and with BELL_EVENTFD {daemon's, client's}. On refusal rc is set and none is sent. */
+/* Descriptors: {C2D, D2C} and with BELL_EVENTFD {daemon's, client's}. On refusal rc is set and none is sent. An
+ * eventfd's counter starts at 1 and is never read: it is rung by writing 0, which cannot block whatever the peer
+ * does to the descriptor, and waited for with EPOLLET. `bell` may differ from the one asked for. */
 struct wire_welcome {
 	uint32_t magic, size;
 	int32_t rc;
