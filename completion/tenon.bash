@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+# bash completion of tenon, tenonctl, tenond
+_tenon_models() {
+    local dir=${TENON_MODELS:-${XDG_CACHE_HOME:-$HOME/.cache}/tenon/models}
+    COMPREPLY=($(compgen -W "$(cd "$dir" 2>/dev/null && ls -1 ./*.gguf 2>/dev/null | sed 's,^\./,,; s,\.gguf$,,')" -- "$1"))
+    COMPREPLY+=($(compgen -f -X '!*.gguf' -- "$1"))
+}
+_tenon() {
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
+    case $prev in
+    -m | --model) _tenon_models "$cur"; return ;;
+    --precision) COMPREPLY=($(compgen -W "fast exact" -- "$cur")); return ;;
+    --kv) COMPREPLY=($(compgen -W "f32 f16 q8_0 q4_0" -- "$cur")); return ;;
+    --class) COMPREPLY=($(compgen -W "online offline" -- "$cur")); return ;;
+    --backend) COMPREPLY=($(compgen -W "cpu ref" -- "$cur")); return ;;
+    --socket | --template | --full | -f) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+    bench) COMPREPLY=($(compgen -W "$("$1" bench --list 2>/dev/null)" -- "$cur")); return ;;
+    esac
+    if [ "$COMP_CWORD" = 1 ]; then
+        COMPREPLY=($(compgen -W "$("$1" --help | sed -n 's/^  \([a-z]*\) .*/\1/p')" -- "$cur"))
+    elif [[ $cur == -* ]]; then
+        COMPREPLY=($(compgen -W "$("$1" "${COMP_WORDS[1]}" --help 2>/dev/null | grep -oE -- '--[a-z][a-z0-9-]*' | sort -u)" -- "$cur"))
+    fi
+}
+_tenonctl() {
+    local cur=${COMP_WORDS[COMP_CWORD]}
+    if [ "$COMP_CWORD" = 1 ]; then
+        COMPREPLY=($(compgen -W "status models backends sessions queue memory drain log-level" -- "$cur"))
+    else
+        COMPREPLY=($(compgen -W "--json --socket --help" -- "$cur"))
+    fi
+}
+complete -F _tenon tenon
+complete -F _tenonctl tenonctl
