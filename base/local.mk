@@ -21,4 +21,4 @@ tests_unit_test_base_SOURCES = tests/unit/test_base.c
 tests_unit_test_base_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_base_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
 endif
-nobase_include_HEADERS += include/tenon/error.h
+tenoninclude_HEADERS += include/tenon/error.h

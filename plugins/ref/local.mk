@@ -27,5 +27,5 @@ tests_unit_test_ref_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_ref_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS) -lm
 endif
 endif
-nobase_include_HEADERS += include/tenon/plugin.h
+tenoninclude_HEADERS += include/tenon/plugin.h
 EXTRA_DIST += plugins/tnp.map plugins/ref/ref.plugin
