@@ -21,3 +21,10 @@ tests_unit_test_linear_SOURCES = tests/unit/test_linear.c
 tests_unit_test_linear_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_linear_LDADD = $(LINEAR_LIBS) $(CMOCKA_LIBS) -lm
 endif
+EXTRA_DIST += tests/data/linear/dequant.bin tests/data/linear/generate.py
+if HOST_X86_64
+noinst_PROGRAMS += bench/bench_linear
+bench_bench_linear_SOURCES = bench/bench_linear.c bench/limits.c bench/limits.h
+bench_bench_linear_CFLAGS = $(AM_CFLAGS) -mavx2 -mfma
+bench_bench_linear_LDADD = $(LINEAR_LIBS)
+endif

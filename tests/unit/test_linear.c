@@ -493,6 +493,34 @@ static void rows_for_the_embedding(void **st)
 		}
 }
 
+/* Blocks and their values as another implementation has them (tests/data/linear/generate.py). */
+static void blocks_are_read_as_others_do(void **st)
+{
+	FILE *f = fopen(unit_src("tests/data/linear/dequant.bin"), "rb");
+	uint32_t head[3], n = 0; /* type, bytes, elements */
+
+	(void)st;
+	assert_non_null(f);
+	for (; fread(head, sizeof head, 1, f) == 1; n++) {
+		uint8_t *src = take(head[1]);
+		float *want = take(head[2] * sizeof *want), *got = take(head[2] * sizeof *got);
+
+		assert_int_equal(fread(src, 1, head[1], f), head[1]);
+		assert_int_equal(fread(want, sizeof *want, head[2], f), head[2]);
+		assert_int_equal(head[2] / dequant_block(head[0]) * dequant_block_bytes(head[0]), head[1]);
+		dequant_f32(head[0], src, head[2], got);
+		for (uint32_t i = 0; i < head[2]; i++)
+			if (got[i] != want[i])
+				fail_msg("type %u element %u: %.9g, want %.9g", head[0], i, (double)got[i],
+					(double)want[i]);
+		free(src);
+		free(want);
+		free(got);
+	}
+	assert_int_equal(n, 11);
+	(void)fclose(f);
+}
+
 static void every_f16_is_right(void **st)
 {
 	(void)st;
@@ -512,6 +540,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_f16_is_right),
+		cmocka_unit_test(blocks_are_read_as_others_do),
 		cmocka_unit_test(products_are_right),
 		cmocka_unit_test(long_rows_are_right),
 		cmocka_unit_test(extremes_are_exact),

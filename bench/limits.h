@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the machine can do at most, measured in the same run as what is compared with it: register-only loops in the
+ * instruction mixtures of the kernels, and a plain read of a buffer. Also the clock and the threads of these runs.
+ */
+#ifndef BENCH_LIMITS_H
+#define BENCH_LIMITS_H
+#include <stddef.h>
+#include <stdint.h>
+
+enum { LIMIT_THREADS = 64 };
+enum limit {
+	LIMIT_PLAIN,	/* maddubs, madd, add32 for each product           */
+	LIMIT_DEFERRED, /* 8 x (maddubs, add16), then madd, convert, fma   */
+	LIMIT_MADD16,	/* int16 madd, add32                               */
+	LIMIT_F32,	/* fma                                             */
+	LIMIT_N
+};
+typedef void limit_fn(uint32_t thread, uint32_t n_threads, void *arg);
+
+const char *limit_name(enum limit l);
+double limit_gops(
+	enum limit l, uint32_t threads); /* best of a few short runs; multiply and add count as two */
+double limit_read(
+	const void *buf, size_t bytes, uint32_t threads);     /* GB/s, best of a few                    */
+double limit_time(uint32_t threads, limit_fn *fn, void *arg); /* seconds of one run on spinning threads */
+void limit_sort(double *t, int n);
+#endif
