@@ -6,6 +6,8 @@ tenon_SOURCES = tools/tenon.c tools/commands.h tools/commands.def tools/cli.c to
 tenon_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS) -DPACKAGE_VERSION='"$(PACKAGE_VERSION)"'
 # Libraries of the folders that the commands need, dependents first.
 TENON_LIBS =
+tenon_SOURCES += tools/cmd_tokenize.c
+TENON_LIBS += $(TOKENIZER_LIBS)
 tenon_LDADD = $(TENON_LIBS) $(BASE_LIBS) $(JANSSON_LIBS) -lm
 
 if HAVE_CMOCKA
