@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Paged attention. Keys are visited in tiles of 32 by absolute position, whatever the page size; tiles form segments
+ * of 256 keys whose states are merged in ascending order. All float operations of a query row depend on that row
+ * and the keys it sees, so any chunking, batch or thread count gives the same bits.
+ *
+ * A page of one KV head, T tokens, head size rounded up to d = 8n:
+ *   F32, F16:  k [d][T]  v [T][d]
+ *   Q8_0:      k int8 [d][T]  v int8 [T][d]  k scales f16 [d/32 up][T]  v scales f16 [T][d/32 up]
+ * Unused tokens and padded dimensions are finite.
+ */
+#ifndef PLUGINS_CPU_ATTN_H
+#define PLUGINS_CPU_ATTN_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { ATTN_TILE = 32, ATTN_HALF = 16, ATTN_SEGMENT = 256, ATTN_ROWS = 3, ATTN_STATE_HEAD = 16 };
+
+struct attn_shape {			 /* fixed for a layer */
+	uint32_t type;			 /* TNP_F32, TNP_F16, TNP_Q8_0: how pages are stored */
+	uint32_t dim, pad, page;	 /* head size, rounded up to 8, tokens of a page */
+	uint32_t heads, kv_heads, group; /* group = heads / kv_heads */
+	uint32_t window;		 /* 0: sees everything before */
+	float scale;			 /* of the scores, times log2(e) where cap == 0 */
+	float cap;			 /* 0: none */
+};
+
+/* 16 keys of one KV head inside a page. */
+struct attn_half {
+	const uint8_t *head; /* start of the head's block */
+	uint32_t token;	     /* first token, a multiple of 16 */
+};
+
+/* State of one query row: m, 7 unused, l[8], o[pad]. */
+static inline size_t attn_state_floats(uint32_t pad) { return ATTN_STATE_HEAD + pad; }
+uint64_t attn_head_bytes(
+	uint32_t type, uint32_t dim, uint32_t page); /* page of one KV head, a multiple of 64 */
+static inline uint32_t attn_pad(uint32_t dim) { return (dim + 7) & ~7u; }
+
+struct attn_ops {
+	/* Rounds one token's key and value to the pool's type and stores them as token `at` of the page. Values that
+	 * the type cannot hold are clamped, so that nothing stored is infinite or NaN. */
+	void (*store)(const struct attn_shape *s, uint8_t *head, uint32_t at, const float *k, const float *v);
+	/* Two halves as floats: k [pad][32], v [32][pad]. */
+	void (*widen)(const struct attn_shape *s, const struct attn_half half[2], float *tile);
+	/* The same from n <= 32 rows of this step's k and v (row stride ld), zeros behind. */
+	void (*gather)(const struct attn_shape *s, const float *k, const float *v, size_t ldk, size_t ldv,
+		uint32_t n, float *tile);
+	/* One tile for n <= 3 rows; row i sees keys lo[i] <= key < hi[i] of the tile and is left alone when there
+	 * are none. q [n][pad] is scaled; st + i * stride is row i's state. */
+	void (*tile_wide)(const struct attn_shape *s, const float *tile, uint32_t n, const float *q,
+		const int32_t *lo, const int32_t *hi, float *st, size_t stride);
+	/* Straight from the pages; the same bits. */
+	void (*tile_page)(const struct attn_shape *s, const struct attn_half half[2], uint32_t n,
+		const float *q, const int32_t *lo, const int32_t *hi, float *st, size_t stride);
+	void (*merge)(uint32_t pad, const float *from, float *into); /* `into` holds the earlier keys */
+	void (*finish)(uint32_t dim, const float *st, float *out);   /* o / sum(l)                    */
+};
+
+extern const struct attn_ops attn_base;
+#if defined(__x86_64__)
+extern const struct attn_ops attn_avx2;
+#endif
+
+static inline void attn_state_init(float *st, uint32_t pad)
+{
+	st[0] = -1e30f;
+	for (size_t i = 1; i < attn_state_floats(pad); i++)
+		st[i] = 0;
+}
+#endif

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+# The CPU backend; includes tenon/plugin.h and libc only. One module; what is built for a newer instruction set sits
+# in convenience libraries of its own and is reached only through a table chosen at run time.
+
+if PLUGIN_CPU
+plugin_LTLIBRARIES += plugins/cpu/cpu.la
+plugin_DATA += plugins/cpu/cpu.plugin
+noinst_DATA += plugins/cpu/.libs/cpu.plugin
+plugins_cpu_cpu_la_SOURCES = plugins/cpu/plugin.c plugins/cpu/cpu.h plugins/cpu/cpus.c plugins/cpu/cpus.h \
+	plugins/cpu/pool.c plugins/cpu/pool.h plugins/cpu/graph.c plugins/cpu/graph.h plugins/cpu/plan.c \
+	plugins/cpu/plan.h plugins/cpu/model.c plugins/cpu/model.h plugins/cpu/kv.c plugins/cpu/batch.c \
+	plugins/cpu/exec.c plugins/cpu/rows.c plugins/cpu/attend.c plugins/cpu/elem.c plugins/cpu/elem.h \
+	plugins/cpu/attn.c plugins/cpu/attn.h plugins/cpu/half.h
+plugins_cpu_cpu_la_CFLAGS = $(AM_CFLAGS) -pthread
+plugins_cpu_cpu_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared \
+	-Wl,--version-script=$(srcdir)/plugins/tnp.map
+plugins_cpu_cpu_la_LIBADD = $(LINEAR_LIBS) -lm -lpthread
+EXTRA_plugins_cpu_cpu_la_DEPENDENCIES = plugins/tnp.map
+
+if HOST_X86_64
+noinst_LTLIBRARIES += libcpu_avx2.la
+libcpu_avx2_la_SOURCES = plugins/cpu/elem_avx2.c plugins/cpu/attn_avx2.c plugins/cpu/avx2.h
+libcpu_avx2_la_CFLAGS = $(AM_CFLAGS) -mavx2 -mfma -mf16c
+plugins_cpu_cpu_la_LIBADD += libcpu_avx2.la
+endif
+
+plugins/cpu/.libs/cpu.plugin: $(srcdir)/plugins/cpu/cpu.plugin plugins/cpu/cpu.la
+	$(AM_V_GEN)cp $(srcdir)/plugins/cpu/cpu.plugin $@
+CLEANFILES += plugins/cpu/.libs/cpu.plugin
+endif
+EXTRA_DIST += plugins/cpu/cpu.plugin plugins/cpu/README.md
+
+if HAVE_CMOCKA
+if PLUGIN_CPU
+check_PROGRAMS += tests/unit/test_cpu_values
+TESTS += tests/unit/test_cpu_values
+CPU_TEST_SOURCES = tests/unit/tnp_drive.c tests/unit/tnp_drive.h tests/unit/tnp_make.c tests/unit/tnp_make.h
+tests_unit_test_cpu_values_SOURCES = tests/unit/test_cpu_values.c $(CPU_TEST_SOURCES)
+tests_unit_test_cpu_values_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_cpu_values_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS) -lm
+endif
+endif

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * An opened model and its pool, and the state of one step. model.c opens and closes, batch.c checks what the host
+ * hands in and cuts attention into units, exec.c walks the phases, rows.c and attend.c do the work in them.
+ */
+#ifndef PLUGINS_CPU_MODEL_H
+#define PLUGINS_CPU_MODEL_H
+#include "plan.h"
+#include <stdatomic.h>
+
+struct rows_ref { /* rows of a value: row r starts at p + r * ld */
+	float *p;
+	size_t ld;
+};
+
+struct counter {
+	_Alignas(64) _Atomic uint32_t next;
+};
+
+/* Tokens [tok0, tok0 + n_tok) of a sequence and segments [seg0, seg0 + n_seg) of its keys, for one KV head.
+ * split != TNP_NONE: one of n_parts units of a single token whose states are merged by the last to finish. */
+struct unit {
+	uint32_t seq, tok0, n_tok, seg0, n_seg, split, part, n_parts;
+};
+
+/* The sequences of a batch that passed its checks, packed. */
+struct step {
+	const struct tnp_batch *b;
+	struct tnp_kv *kv;
+	uint32_t n[N_SPACES];		       /* rows of each space */
+	bool single;			       /* no sequence has more than one token */
+	int32_t *token, *pos;		       /* [n_tokens] */
+	uint32_t *seq_of;		       /* [n_tokens] */
+	uint32_t *tok0, *past;		       /* [n_seqs + 1], [n_seqs] */
+	uint32_t *out_tok;		       /* [n_out] */
+	uint32_t *from[N_SPACES];	       /* number in the batch of each row that is left */
+	const uint32_t **page[TNP_MAX_GROUPS]; /* [n_seqs] */
+	uint32_t *n_pages[TNP_MAX_GROUPS];
+	uint32_t n_units[PLAN_UNITS];
+	struct unit *units[PLAN_UNITS];
+};
+
+struct tnp_model {
+	struct tnp_dev *dev;
+	struct tnp_graph g;
+	struct plan *plan;
+	uint8_t *weights, *ws; /* maps: packed weights and vectors of floats; workspace */
+	uint64_t weights_bytes;
+	const float *consts;
+	struct rows_ref *ref;	 /* [n_vals] */
+	const void **seg_data;	 /* [n_segs] */
+	struct counter *counter; /* [2 a phase], rope tables, unused, [split_heads] */
+	struct step step;
+	uint64_t *times; /* [n_phases + 1] or NULL: not profiling */
+	bool profiled;	 /* times are of a finished step */
+};
+
+struct tnp_kv {
+	struct tnp_model *m;
+	uint64_t n_pages[TNP_MAX_GROUPS], page_bytes[TNP_MAX_GROUPS], map_bytes[TNP_MAX_GROUPS];
+	uint8_t *mem[TNP_MAX_GROUPS];	 /* [page][slot][KV head] */
+	uint64_t *slot_off, *head_bytes; /* [slots] */
+	uint8_t *seen[TNP_MAX_GROUPS]; /* [n_pages] scratch of the check that a written page is listed once */
+};
+
+/* What a thread carries through a step. */
+struct lane {
+	struct tnp_model *m;
+	uint32_t thread, n_threads, phase;
+	bool alone;   /* this phase's rows are done by every thread for itself */
+	uint8_t *own; /* its part of the workspace */
+};
+
+static inline struct rows_ref lane_rows(const struct lane *l, uint32_t val)
+{
+	const struct plan_val *v = &l->m->plan->vals[val];
+
+	if (l->alone && l->thread && v->row_phase == l->phase)
+		return (struct rows_ref){ (float *)(l->own + l->m->plan->t_shadow) + v->shadow,
+			cpu_round_up(v->width, 16) };
+	return l->m->ref[val];
+}
+
+/* batch.c */
+tnp_rc batch_check(struct tnp_model *m, struct tnp_kv *k, const struct tnp_batch *b, struct tnp_error *e);
+void batch_units(struct tnp_model *m); /* after a check that succeeded */
+
+/* rows.c: rows [r0, r1), columns [j0, j1) of element operators */
+void rows_run(const struct lane *l, const struct plan_op *o, uint32_t r0, uint32_t r1);
+void cols_run(
+	const struct lane *l, const struct plan_op *o, uint32_t r0, uint32_t r1, uint32_t j0, uint32_t j1);
+void rope_table(const struct tnp_model *m, const struct plan_rope *r, uint32_t t0, uint32_t t1);
+
+/* attend.c */
+void attend_store(const struct lane *l, const struct plan_attend *a, uint32_t t0, uint32_t t1, uint32_t head0,
+	uint32_t head_step);
+void attend_unit(const struct lane *l, const struct plan_attend *a, const struct unit *u, uint32_t kv_head,
+	bool store);
+
+/* exec.c */
+tnp_rc exec_step(struct tnp_model *m, struct tnp_error *e);
+
+/* model.c, kv.c: functions of the table */
+tnp_rc model_check(struct tnp_dev *d, const struct tnp_graph *g, struct tnp_verdict *v, struct tnp_error *e);
+tnp_rc model_sizes(struct tnp_dev *d, const struct tnp_graph *g, const struct tnp_limits *l,
+	struct tnp_sizes *o, struct tnp_error *e);
+tnp_rc model_open(struct tnp_dev *d, const struct tnp_graph *g, const struct tnp_limits *l,
+	struct tnp_model **o, struct tnp_error *e);
+void model_close(struct tnp_model *m);
+tnp_rc model_batch(struct tnp_model *m, struct tnp_kv *k, const struct tnp_batch *b, uint64_t *ticket,
+	struct tnp_error *e);
+tnp_rc model_profile(
+	struct tnp_model *m, uint32_t on, struct tnp_timing *rows, uint32_t *n, struct tnp_error *e);
+tnp_rc kv_open(struct tnp_model *m, const struct tnp_kv_spec *s, struct tnp_kv **o, struct tnp_error *e);
+void kv_close(struct tnp_kv *k);
+tnp_rc kv_copy(
+	struct tnp_kv *k, uint32_t group, uint32_t from, uint32_t to, uint32_t n_tokens, struct tnp_error *e);
+tnp_rc kv_read(struct tnp_kv *k, uint32_t group, uint32_t page, void *out, struct tnp_error *e);
+tnp_rc kv_write(struct tnp_kv *k, uint32_t group, uint32_t page, const void *in, struct tnp_error *e);
+
+static inline uint8_t *kv_head_at(
+	const struct tnp_kv *k, uint32_t group, uint32_t page, uint32_t slot, uint32_t head)
+{
+	return k->mem[group] + page * k->page_bytes[group] + k->slot_off[slot] + head * k->head_bytes[slot];
+}
+#endif
