@@ -19,4 +19,4 @@ tests_unit_test_tokenizer_cases_SOURCES = tests/unit/test_tokenizer_cases.c test
 tests_unit_test_tokenizer_cases_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(JANSSON_CFLAGS)
 tests_unit_test_tokenizer_cases_LDADD = $(TOKENIZER_LIBS) $(JANSSON_LIBS) $(CMOCKA_LIBS)
 endif
-EXTRA_DIST += tests/data/tokenizer
+EXTRA_DIST += tests/data/tokenizer scripts/convert-minilm
