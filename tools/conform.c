@@ -37,6 +37,7 @@ static const char help[] =
 	"  --long         more cases and longer loops\n"
 	"  --ref PATH     the reference plugin (default: beside the plugin, else the installed one)\n"
 	"  --only NAME    one check\n"
+	"  --config K=V   an option for the plugin (may be repeated; default threads=2)\n"
 	"  --limit S      seconds a check may take (default 300)\n"
 	"  --report FILE  results as JSON\n"
 	"Exit: 0 all passed, 1 something failed, 2 wrong use.\n"
@@ -120,6 +121,7 @@ static void check_run(struct options *o, const struct conform_check *k, struct c
 {
 	pid_t pid;
 	int status = 0;
+	bool ended;
 
 	*r = (struct conform_result){ 0 };
 	(void)fflush(NULL);
@@ -135,7 +137,8 @@ static void check_run(struct options *o, const struct conform_check *k, struct c
 		(void)snprintf(r->text, sizeof r->text, "fork: %s", strerror(errno));
 		return;
 	}
-	child_judge(r, child_wait(pid, o->limit_s, &status), status, o->limit_s);
+	ended = child_wait(pid, o->limit_s, &status);
+	child_judge(r, ended, status, o->limit_s);
 	if (r->state == CONFORM_PASS && WIFEXITED(status) && WEXITSTATUS(status)) {
 		r->state = CONFORM_FAIL;
 		(void)snprintf(r->text, sizeof r->text, "exit code %d at the end (leak checker?)",
@@ -312,6 +315,9 @@ static int option_take(struct options *o, int opt)
 	case 'r':
 		o->ref = optarg;
 		break;
+	case 'c':
+		ok = conform_config_add(optarg);
+		break;
 	case 'o':
 		o->only = optarg;
 		break;
@@ -321,7 +327,7 @@ static int option_take(struct options *o, int opt)
 	default:
 		return wrong_use("unknown option");
 	}
-	return ok ? 0 : wrong_use("a number is out of range");
+	return ok ? 0 : wrong_use("an option's value is malformed or out of range");
 }
 
 static int options_read(struct options *o, int argc, char **argv)
@@ -329,8 +335,8 @@ static int options_read(struct options *o, int argc, char **argv)
 	static const struct option known[] = { { "level", required_argument, NULL, 'l' },
 		{ "seed", required_argument, NULL, 's' }, { "long", no_argument, NULL, 'L' },
 		{ "ref", required_argument, NULL, 'r' }, { "only", required_argument, NULL, 'o' },
-		{ "limit", required_argument, NULL, 't' }, { "report", required_argument, NULL, 'j' },
-		{ "help", no_argument, NULL, 'h' }, { 0 } };
+		{ "config", required_argument, NULL, 'c' }, { "limit", required_argument, NULL, 't' },
+		{ "report", required_argument, NULL, 'j' }, { "help", no_argument, NULL, 'h' }, { 0 } };
 	int opt, rc = 0;
 
 	while (!rc && (opt = getopt_long(argc, argv, "h", known, NULL)) != -1) {
@@ -353,6 +359,8 @@ int main(int argc, char **argv)
 	char *so, *ref = NULL;
 	int rc = options_read(&o, argc, argv);
 
+	(void)signal(
+		SIGCHLD, SIG_DFL); /* whoever started us may ignore it, and then children have no status */
 	if (rc)
 		return rc;
 	so = object_path(o.plugin, name, sizeof name);

@@ -53,8 +53,9 @@ _Noreturn void conform_skip(struct conform *c, const char *fmt, ...) __attribute
 /* ---- conform_peer.c: loading ----------------------------------------------------------------------------- */
 const struct tnp_ops *conform_load(
 	struct conform *c, const char *path, void **so); /* dlopen and tnp_entry(1, 1) */
-const struct tnp_host *conform_host(void); /* services: config "threads" = "2", blobs in memory, no log */
-void conform_open(struct conform *c);	   /* both peers; ends the child when one does not come up */
+const struct tnp_host *conform_host(void);		 /* services: config, blobs in memory, no log */
+bool conform_config_add(const char *key_value); /* "key=value" for the plugin; false: malformed or too many */
+void conform_open(struct conform *c);		/* both peers; ends the child when one does not come up */
 void conform_close(struct conform *c);
 const char *conform_code(tnp_rc rc); /* "TNP_E_NOMEM" */
 

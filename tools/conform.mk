@@ -12,4 +12,10 @@ plugin_conform_LDADD = libbase.la libmem_libc.la $(JANSSON_LIBS) -lm
 if PLUGIN_REF
 dist_check_SCRIPTS += tests/conform/ref
 TESTS += tests/conform/ref
+if PLUGIN_NULL
+if PLUGIN_FAULT
+dist_check_SCRIPTS += tests/conform/fault
+TESTS += tests/conform/fault
+endif
+endif
 endif

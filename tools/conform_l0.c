@@ -124,9 +124,10 @@ static void check_versions(struct conform *c)
 
 #define REQUIRED(X)                                                                                          \
 	X(start)                                                                                             \
-	X(stop) X(dev_count) X(dev_info) X(dev_open) X(dev_close) X(dev_memory) X(op_caps) X(kv_caps)        \
-		X(model_check) X(model_sizes) X(model_open) X(model_close) X(kv_open) X(kv_close) X(kv_copy) \
-			X(batch) X(wait)
+	X(stop)                                                                                              \
+	X(dev_count) X(dev_info) X(dev_open) X(dev_close) X(dev_memory) X(op_caps) X(kv_caps) X(model_check) \
+		X(model_sizes) X(model_open) X(model_close) X(kv_open) X(kv_close) X(kv_copy) X(batch)       \
+			X(wait)
 
 static void check_table(struct conform *c)
 {

@@ -22,6 +22,8 @@ struct blob {
 static struct {
 	struct blob blob[16];
 	uint32_t n;
+	const char *config[16]; /* "key=value", the last of a key counts */
+	uint32_t n_config;
 } store;
 
 static void host_log(void *ctx, uint32_t level, const char *topic, const char *text)
@@ -31,8 +33,21 @@ static void host_log(void *ctx, uint32_t level, const char *topic, const char *t
 
 static const char *host_config(void *ctx, const char *key)
 {
+	size_t n = strlen(key);
+
 	(void)ctx;
+	for (uint32_t i = store.n_config; i-- > 0;)
+		if (!strncmp(store.config[i], key, n) && store.config[i][n] == '=')
+			return store.config[i] + n + 1;
 	return strcmp(key, "threads") ? NULL : "2";
+}
+
+bool conform_config_add(const char *key_value)
+{
+	if (!strchr(key_value, '=') || store.n_config == COUNT_OF(store.config))
+		return false;
+	store.config[store.n_config++] = key_value;
+	return true;
 }
 
 static uint32_t host_stopping(void *ctx)
@@ -56,7 +71,11 @@ static tnp_rc host_blob_get(void *ctx, const char *key, void *out, uint64_t *len
 
 	(void)ctx;
 	*len = b ? b->len : 0;
-	if (!b || !out || room < b->len)
+	if (!b)
+		return TNP_E_UNSUPPORTED;
+	if (!out)
+		return TNP_OK;
+	if (room < b->len)
 		return TNP_E_NOMEM;
 	memcpy(out, b->data, b->len);
 	return TNP_OK;

@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# The reference plugin; includes tenon/plugin.h and libc only. In the build tree the manifest is copied beside the
-# module, so that plugins/ref/.libs is a plugin folder like the installed one.
+# The reference plugin; includes tenon/plugin.h and libc only.
 
 if PLUGIN_REF
 plugin_LTLIBRARIES += plugins/ref/ref.la
 plugin_DATA += plugins/ref/ref.plugin
-noinst_DATA += plugins/ref/.libs/ref.plugin
 plugins_ref_ref_la_SOURCES = plugins/ref/ref.h plugins/ref/ref.c plugins/ref/ref_graph.c plugins/ref/ref_model.c \
 	plugins/ref/ref_kv.c plugins/ref/ref_batch.c plugins/ref/ref_ops.c plugins/ref/ref_attend.c \
 	plugins/ref/ref_types.c plugins/ref/ref_par.c
@@ -14,10 +12,6 @@ plugins_ref_ref_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared \
 	-Wl,--version-script=$(srcdir)/plugins/tnp.map
 plugins_ref_ref_la_LIBADD = -lm -lpthread
 plugins_ref_ref_la_DEPENDENCIES = plugins/tnp.map
-
-plugins/ref/.libs/ref.plugin: $(srcdir)/plugins/ref/ref.plugin plugins/ref/ref.la
-	$(AM_V_GEN)cp $(srcdir)/plugins/ref/ref.plugin $@
-CLEANFILES += plugins/ref/.libs/ref.plugin
 
 if HAVE_CMOCKA
 check_PROGRAMS += tests/unit/test_ref
