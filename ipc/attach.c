@@ -328,6 +328,7 @@ int attach_welcome(int fd, const struct wire_hello *hello, const struct attach_l
 	link_rings(out);
 	out->sock = fd;
 	out->session = session;
+	memcpy(out->nonce, w.nonce, sizeof out->nonce);
 	return TENON_OK;
 }
 

@@ -101,8 +101,8 @@ static int frame_request_rules(
 		return frame_bad(e, "traffic_class", "unknown class");
 	if (r->flags & ~WIRE_R_ALL)
 		return frame_bad(e, "flags", "unknown bits");
-	if (r->reserved0)
-		return frame_bad(e, "reserved0", "not zero");
+	if (from_client && r->arrived_s)
+		return frame_bad(e, "arrived_s", "not for clients");
 	if (r->payload_bytes > max_payload)
 		return error_set(e, TENON_E_TOO_LONG,
 			"request: payload of %llu bytes: over the limit of %llu",

@@ -112,6 +112,7 @@ struct link {
 	int sock;   /* attach socket, lifetime of the session; -1 inside a process */
 	int pidfd;  /* of the peer, -1 unknown */
 	uint64_t session;
+	uint8_t nonce[16]; /* daemon's side of a session with a ZeroMQ bell: which one rang; else zero */
 };
 void link_close(struct link *l); /* zeroed or half-built is fine */
 /* For a forked child: closes descriptors, touches neither maps nor ZeroMQ (their few pages stay until exit). */

@@ -88,7 +88,7 @@ struct wire_request {
 	uint32_t n_logprobs;              /* 0: none, else up to 20 alternatives a token */
 	uint32_t flags;                   /* WIRE_R_* */
 	uint32_t n_history;               /* workers only: tokens already produced, to go on from */
-	uint32_t reserved0;
+	uint32_t arrived_s;         /* workers only: wall clock of arrival, so that a replayed template tells the same date */
 	uint64_t history_text_bytes;      /* workers only: text already sent for them */
 };
 #define WIRE_R_IGNORE_EOS     1u
