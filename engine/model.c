@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Opening a model: file, then graph, what the backend says to it, the ledger, and only then memory. Tokenizer and
+ * template are read on a second thread meanwhile: both are a good part of the time to the first token.
+ */
+#include "base/base.h"
+#include "engine/model_priv.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+	DEFAULT_CONTEXT = 8192,
+	DEFAULT_STEP_TOKENS = 512,
+	DEFAULT_STEP_SEQS = 32,
+	DEFAULT_PAGE_TOKENS = 32,
+	DEFAULT_POOL_TOKENS = 4096,
+	MAX_STEP_TOKENS = 1 << 16,
+	MAX_STEP_SEQS = 1 << 14,
+	MAX_PAGE_TOKENS = 1024
+};
+
+/* ---- what the options and the file ask for -------------------------------------------------------------------------- */
+
+static int take_options(
+	struct model *m, const struct model_options *o, const struct arch_params *p, struct error *e)
+{
+	struct model_info *i = &m->info;
+	uint64_t n_ctx = o->n_ctx ? o->n_ctx : MIN_OF(p->n_ctx_train, (uint32_t)DEFAULT_CONTEXT);
+
+	i->step_tokens = o->step_tokens ? o->step_tokens : DEFAULT_STEP_TOKENS;
+	i->step_seqs = o->step_seqs ? o->step_seqs : DEFAULT_STEP_SEQS;
+	i->step_out = o->step_out ? o->step_out : MIN_OF(i->step_seqs, i->step_tokens);
+	i->page_tokens = o->page_tokens ? o->page_tokens : DEFAULT_PAGE_TOKENS;
+	i->kv_type = o->kv_f32 ? TNP_F32 : o->kv_type ? o->kv_type : TNP_F16;
+	i->precision = o->precision;
+	if (i->step_tokens > MAX_STEP_TOKENS || i->step_seqs > MAX_STEP_SEQS || i->step_out > i->step_tokens)
+		return error_set(e, TENON_E_INVALID,
+			"model '%s': a step of %u tokens, %u sequences and %u rows is out of range", m->name,
+			i->step_tokens, i->step_seqs, i->step_out);
+	if (i->page_tokens > MAX_PAGE_TOKENS || (i->page_tokens & (i->page_tokens - 1)))
+		return error_set(e, TENON_E_INVALID,
+			"model '%s': pages of %u tokens; a power of two up to %d is needed", m->name,
+			i->page_tokens, MAX_PAGE_TOKENS);
+	if (n_ctx > p->n_ctx_train)
+		return error_set(e, TENON_E_TOO_LONG,
+			"model '%s': a context of %llu tokens; it was made for %u at most", m->name,
+			(unsigned long long)n_ctx, p->n_ctx_train);
+	i->n_ctx = (uint32_t)n_ctx;
+	return TENON_OK;
+}
+
+static void take_info(struct model *m, const struct arch *a, const struct arch_params *p)
+{
+	struct model_info *i = &m->info;
+
+	(void)snprintf(m->arch, sizeof m->arch, "%s", a->name);
+	i->arch = m->arch;
+	i->name = m->name;
+	i->digest = gguf_digest(m->file);
+	i->n_vocab = p->n_vocab;
+	i->n_layers = p->n_layers;
+	i->d_model = p->d_model;
+	i->n_heads = p->n_heads;
+	i->n_kv_heads = p->n_kv_heads;
+	i->head_dim = p->head_dim;
+	i->n_ctx_train = p->n_ctx_train;
+	for (size_t t = 0; t < gguf_n_tensors(m->file); t++) {
+		const struct gguf_tensor *x = gguf_tensor_at(m->file, t);
+
+		i->n_params += x->dim[0] * x->dim[1] * x->dim[2] * x->dim[3];
+	}
+}
+
+/* general.name where it is printable text, else the file's own name. */
+static void take_name(struct model *m, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	struct gguf_str s = { NULL, 0 };
+
+	(void)snprintf(m->name, sizeof m->name, "%.100s", slash ? slash + 1 : path);
+	if (gguf_get_str(m->file, "general.name", &s, NULL) || !s.len || s.len >= sizeof m->name ||
+		!utf8_valid(s.s, s.len, NULL))
+		return;
+	for (size_t i = 0; i < s.len; i++)
+		if ((unsigned char)s.s[i] < 0x20)
+			return;
+	(void)snprintf(m->name, sizeof m->name, "%.*s", (int)s.len, s.s);
+}
+
+static int build_graph(struct model *m, const struct model_options *o, struct error *e)
+{
+	const struct arch *a;
+	struct arch_params p;
+	int rc = arch_find(m->file, &a, e);
+
+	if (!rc)
+		rc = arch_params_read(m->file, a, &p, e);
+	if (!rc)
+		rc = take_options(m, o, &p, e);
+	if (!rc)
+		rc = graph_create(m->file, &m->graph, e);
+	if (rc)
+		return rc;
+	take_info(m, a, &p);
+	a->build(m->file, &p, m->graph);
+	m->g = graph_finish(m->graph, m->info.step_tokens, m->info.step_seqs, m->info.step_out, e);
+	if (!m->g)
+		return e ? e->code : TENON_E_FORMAT;
+	rc = graph_slots(m->graph, &m->slots, e);
+	m->info.n_groups = m->slots.n_groups;
+	memcpy(m->info.window, m->slots.window, sizeof m->info.window);
+	m->out_width = (uint32_t)graph_width(m->graph, m->g->out[0]);
+	m->max_pages = (m->info.n_ctx + m->info.page_tokens - 1) / m->info.page_tokens;
+	return rc;
+}
+
+/* ---- what the backend says ------------------------------------------------------------------------------------------- */
+
+/* Names the node, its first weight and the reason. */
+static int refused(const struct model *m, uint32_t i, const struct tnp_verdict *v, struct error *e)
+{
+	const struct tnp_node *n = &m->g->nodes[i];
+	char node[96], weight[96] = "";
+
+	graph_node_name(m->graph, i, node, sizeof node);
+	for (uint32_t j = 0; j < n->n_in && !weight[0]; j++) {
+		const struct gguf_tensor *t = graph_file_tensor(m->graph, m->g->edges[n->in0 + j]);
+
+		if (t && t->type != TNP_F32)
+			(void)snprintf(weight, sizeof weight, " with '%.*s' (%s)",
+				(int)MIN_OF(t->name.len, 48), t->name.s,
+				gguf_type_name(t->type) ? gguf_type_name(t->type) : "unknown type");
+	}
+	return error_set(e, TENON_E_UNSUPPORTED, "model '%.48s': backend %s does not take %s%s: %s", m->name,
+		backend_name(m->backend), node, weight, v->text);
+}
+
+static int check_nodes(const struct model *m, struct error *e)
+{
+	struct tnp_verdict *v = mem_zalloc(MEM_ENGINE, m->g->n_nodes, sizeof *v);
+	int rc;
+
+	if (!v)
+		return error_set(e, TENON_E_NOMEM, "model '%s': no memory", m->name);
+	rc = backend_model_check(m->backend, m->g, v, e);
+	for (uint32_t i = 0; !rc && i < m->g->n_nodes; i++)
+		if (!v[i].ok)
+			rc = refused(m, i, &v[i], e);
+	mem_free(v);
+	return rc;
+}
+
+static int check_kv(const struct model *m, struct error *e)
+{
+	uint64_t types = 0;
+	uint32_t lo = 0, hi = 0;
+	const char *name = gguf_type_name(m->info.kv_type);
+	int rc = m->slots.n ? backend_kv_caps(m->backend, &types, &lo, &hi, e) : TENON_OK;
+
+	if (rc || !m->slots.n)
+		return rc;
+	if (m->info.kv_type > 63 || !(types >> m->info.kv_type & 1))
+		return error_set(e, TENON_E_UNSUPPORTED,
+			"model '%s': backend %s cannot keep keys and values as %s", m->name,
+			backend_name(m->backend), name ? name : "that type");
+	if (m->info.page_tokens < lo || m->info.page_tokens > hi)
+		return error_set(e, TENON_E_UNSUPPORTED,
+			"model '%s': pages of %u tokens; backend %s takes %u to %u", m->name,
+			m->info.page_tokens, backend_name(m->backend), lo, hi);
+	return TENON_OK;
+}
+
+static struct tnp_limits limits_at(const struct model *m, uint32_t n_ctx)
+{
+	const struct model_info *i = &m->info;
+
+	return (struct tnp_limits){ .size = sizeof(struct tnp_limits),
+		.precision = i->precision,
+		.max_tokens = i->step_tokens,
+		.max_seqs = i->step_seqs,
+		.max_out = i->step_out,
+		.max_pages_per_seq = (n_ctx + i->page_tokens - 1) / i->page_tokens,
+		.kv_type = i->kv_type,
+		.page_tokens = i->page_tokens };
+}
+
+/* ---- the ledger -------------------------------------------------------------------------------------------------------- */
+
+static uint64_t page_set_bytes(const struct model *m, const struct tnp_sizes *s)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t g = 0; g < m->info.n_groups; g++)
+		sum += s->kv_page[g];
+	return sum;
+}
+
+/* Pages of each group for a context: the budget's, or one full context and a little company. */
+static uint64_t pages_at(
+	const struct model *m, const struct model_options *o, const struct tnp_sizes *s, uint32_t n_ctx)
+{
+	uint64_t set = page_set_bytes(m, s), tokens = MAX_OF(n_ctx, (uint32_t)DEFAULT_POOL_TOKENS);
+
+	if (!set)
+		return 0;
+	return o->kv_bytes ? MAX_OF(o->kv_bytes / set, 1)
+			   : (tokens + m->info.page_tokens - 1) / m->info.page_tokens;
+}
+
+struct ledger {
+	struct tnp_sizes sizes;
+	uint64_t n_pages, total;
+};
+
+static int ledger_at(const struct model *m, const struct model_options *o, uint32_t n_ctx, struct ledger *l,
+	struct error *e)
+{
+	struct tnp_limits lim = limits_at(m, n_ctx);
+	uint64_t kv = 0;
+	int rc = backend_model_sizes(m->backend, m->g, &lim, &l->sizes, e);
+	bool ok;
+
+	if (rc)
+		return rc;
+	l->n_pages = pages_at(m, o, &l->sizes, n_ctx);
+	ok = l->n_pages < UINT32_MAX && checked_mul_u64(l->n_pages, page_set_bytes(m, &l->sizes), &kv) &&
+		checked_add_u64(l->sizes.weights_mapped, l->sizes.weights_own, &l->total) &&
+		checked_add_u64(l->total, l->sizes.workspace, &l->total) &&
+		checked_add_u64(l->total, l->sizes.open_peak, &l->total) &&
+		checked_add_u64(l->total, kv, &l->total);
+	return ok ? TENON_OK
+		  : error_set(e, TENON_E_TOO_LONG, "model '%s': needs more than 2^64 bytes", m->name);
+}
+
+/* The largest context that fits into `available`, in whole pages; 0: none. */
+static uint32_t largest_context(const struct model *m, const struct model_options *o, uint64_t available)
+{
+	uint32_t lo = 0, hi = m->info.n_ctx / m->info.page_tokens;
+
+	while (lo < hi) {
+		uint32_t mid = lo + (hi - lo + 1) / 2;
+		struct ledger l;
+
+		if (!ledger_at(m, o, mid * m->info.page_tokens, &l, NULL) && l.total <= available)
+			lo = mid;
+		else
+			hi = mid - 1;
+	}
+	return lo * m->info.page_tokens;
+}
+
+static int over_budget(const struct model *m, const struct model_options *o, const struct ledger *l,
+	uint64_t available, struct error *e)
+{
+	uint32_t fits = largest_context(m, o, available);
+	char need[32], have[32], lack[32];
+
+	memory_text(l->total, need, sizeof need);
+	memory_text(available, have, sizeof have);
+	memory_text(l->total - available, lack, sizeof lack);
+	if (fits)
+		return error_set(e, TENON_E_NOMEM,
+			"model '%.48s': needs %s at a context of %u tokens, %s are available (%s too little); at most %u tokens fit",
+			m->name, need, m->info.n_ctx, have, lack, fits);
+	return error_set(e, TENON_E_NOMEM,
+		"model '%.48s': needs %s, %s are available (%s too little); no context is short enough",
+		m->name, need, have, lack);
+}
+
+static int balance(struct model *m, const struct model_options *o, struct error *e)
+{
+	uint64_t available =
+		o->memory_limit ? MIN_OF(o->memory_limit, memory_available()) : memory_available();
+	struct model_info *i = &m->info;
+	struct ledger l;
+	int rc = ledger_at(m, o, i->n_ctx, &l, e);
+
+	if (rc)
+		return rc;
+	for (uint32_t g = 0; g < i->n_groups; g++) {
+		i->n_pages[g] = (uint32_t)l.n_pages;
+		i->page_bytes[g] = l.sizes.kv_page[g];
+	}
+	i->weights_mapped_bytes = l.sizes.weights_mapped;
+	i->weights_own_bytes = l.sizes.weights_own;
+	i->workspace_bytes = l.sizes.workspace;
+	i->open_peak_bytes = l.sizes.open_peak;
+	i->kv_bytes = l.n_pages * page_set_bytes(m, &l.sizes);
+	return l.total > available && !o->measure_only ? over_budget(m, o, &l, available, e) : TENON_OK;
+}
+
+/* ---- opening ------------------------------------------------------------------------------------------------------------ */
+
+static int open_pool(struct model *m, struct error *e)
+{
+	struct tnp_kv_spec k = { .size = sizeof k,
+		.type = m->info.kv_type,
+		.page_tokens = m->info.page_tokens,
+		.n_slots = m->slots.n,
+		.slots = m->slots.slot };
+
+	for (uint32_t g = 0; g < m->info.n_groups; g++)
+		k.n_pages[g] = m->info.n_pages[g];
+	return m->slots.n ? backend_kv_open(m->bm, &k, e) : TENON_OK;
+}
+
+static int open_compute(struct model *m, const struct model_options *o, struct error *e)
+{
+	struct tnp_limits lim;
+	int rc = build_graph(m, o, e);
+
+	if (!rc)
+		rc = check_nodes(m, e);
+	if (!rc)
+		rc = check_kv(m, e);
+	if (!rc)
+		rc = balance(m, o, e);
+	if (rc || o->measure_only)
+		return rc;
+	lim = limits_at(m, m->info.n_ctx);
+	rc = backend_model_open(m->backend, m->g, &lim, &m->bm, e);
+	if (!rc)
+		rc = open_pool(m, e);
+	return rc ? rc : model_step_open(m, e);
+}
+
+struct text_job {
+	struct model *m;
+	struct error e;
+	int rc;
+};
+
+static void *text_main(void *arg)
+{
+	struct text_job *j = arg;
+
+	j->rc = model_text_open(j->m, &j->e);
+	return NULL;
+}
+
+/* Ids that the tokenizer can give must have rows in the embedding. */
+static int check_vocab(const struct model *m, struct error *e)
+{
+	size_t n = tokenizer_n_vocab(m->tokenizer);
+
+	return n <= m->info.n_vocab
+		? TENON_OK
+		: error_set(e, TENON_E_FORMAT, "model '%s': %zu tokens, but the embedding has %u rows",
+			  m->name, n, m->info.n_vocab);
+}
+
+/* Text beside computing; without a second thread one after the other. */
+static int open_both(struct model *m, const struct model_options *o, struct error *e)
+{
+	struct text_job job = { .m = m };
+	pthread_t thread;
+	bool beside = !pthread_create(&thread, NULL, text_main, &job);
+	int rc;
+
+	if (!beside)
+		(void)text_main(&job);
+	rc = open_compute(m, o, e);
+	if (beside)
+		(void)pthread_join(thread, NULL);
+	if (!rc && job.rc) {
+		if (e)
+			*e = job.e;
+		rc = job.rc;
+	}
+	return rc ? rc : check_vocab(m, e);
+}
+
+int model_open(const struct model_options *o, struct model **out, struct error *e)
+{
+	struct model *m = mem_zalloc(MEM_ENGINE, 1, sizeof *m);
+	int rc;
+
+	if (!m)
+		return error_set(e, TENON_E_NOMEM, "model: no memory");
+	m->backend = o->backend;
+	rc = gguf_open(o->path, &m->file, e);
+	if (!rc) {
+		take_name(m, o->path);
+		rc = open_both(m, o, e);
+	}
+	if (rc)
+		model_close(m);
+	else
+		*out = m;
+	return rc;
+}
+
+void model_close(struct model *m)
+{
+	if (!m)
+		return;
+	backend_model_close(m->bm);
+	model_step_close(m);
+	model_text_close(m);
+	mem_free(m->slots.slot);
+	graph_destroy(m->graph);
+	gguf_close(m->file);
+	mem_free(m);
+}
+
+const struct model_info *model_info(const struct model *m) { return &m->info; }
+const struct gguf *model_file(const struct model *m) { return m->file; }
+const struct tokenizer *model_tokenizer(const struct model *m) { return m->tokenizer; }
+const struct chat_template *model_template(const struct model *m) { return m->template; }
+struct backend_model *model_backend(struct model *m) { return m->bm; }
+int model_check_file(const struct model *m, struct error *e) { return gguf_check_unchanged(m->file, e); }
+
+int model_kv_copy(
+	struct model *m, uint32_t group, uint32_t from, uint32_t to, uint32_t n_tokens, struct error *e)
+{
+	const struct model_info *i = &m->info;
+
+	if (!m->bm || group >= i->n_groups || from >= i->n_pages[group] || to >= i->n_pages[group] ||
+		from == to || n_tokens > i->page_tokens)
+		return error_set(e, TENON_E_INVALID, "copy of page %u to %u: out of range", from, to);
+	return backend_kv_copy(m->bm, group, from, to, n_tokens, e);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Inside the model: what opening (model.c), memory (model_memory.c), text (model_text.c) and stepping (step.c) share.
+ */
+#ifndef ENGINE_MODEL_PRIV_H
+#define ENGINE_MODEL_PRIV_H
+#include "engine/arch.h"
+#include "engine/graph.h"
+#include "engine/model.h"
+
+struct step_arrays { /* one block, cut by step.c; sizes follow from the limits */
+	void *block;
+	int32_t *token, *pos;		 /* [step_tokens] */
+	uint32_t *tok0, *past;		 /* [step_seqs + 1], [step_seqs] */
+	uint32_t *page0[TNP_MAX_GROUPS]; /* [step_seqs + 1] */
+	uint32_t *page[TNP_MAX_GROUPS];	 /* [step_seqs * max_pages] */
+	uint32_t *out_tok;		 /* [step_out] */
+	tnp_rc *seq_rc;			 /* [step_seqs] */
+	uint32_t *seq_of;		 /* [step_seqs] index in the caller's array */
+	float *rows;			 /* [step_out][width]: where callers' rows do not lie in one piece */
+};
+
+struct model {
+	struct gguf *file;
+	struct tokenizer *tokenizer;
+	struct chat_template *template;
+	struct error template_error; /* why there is no template */
+	char *bos, *eos;	     /* texts for the template; NULL: none */
+	struct graph *graph;
+	const struct tnp_graph *g;
+	struct graph_slots slots;
+	struct backend *backend; /* borrowed */
+	struct backend_model *bm;
+	struct model_info info;
+	char name[128], arch[32];
+	uint32_t max_pages; /* of a sequence */
+	uint32_t out_width; /* floats of a row of the output */
+	struct step_arrays step;
+};
+
+/* Bytes that this process may still take: what the kernel calls available, less where a control group allows less. */
+uint64_t memory_available(void);
+/* "1.5 GiB" */
+void memory_text(uint64_t bytes, char *out, size_t room);
+
+/* Tokenizer, template, texts of BOS and EOS. */
+int model_text_open(struct model *m, struct error *e);
+void model_text_close(struct model *m);
+void model_chat_open(struct model *m); /* a missing or broken template is kept as an error for later */
+void model_chat_close(struct model *m);
+
+int model_step_open(struct model *m, struct error *e);
+void model_step_close(struct model *m);
+#endif
