@@ -125,38 +125,55 @@ static void block32_to_f32(uint32_t type, const uint8_t *src, float *out)
 
 /* ---- super-blocks of 256 ---- */
 
-/* 16 scales and minima of 4 bits; 64 bytes of 2 bits, four elements 32 apart in a byte */
+/* One plane of bits of 32 bytes, moved up and added to 32 codes. */
+static inline void plane_add(const uint8_t *restrict src, int shift, int mask, int up, uint8_t *restrict q)
+{
+	for (int i = 0; i < 32; i++)
+		q[i] |= (uint8_t)((src[i] >> shift & mask) << up);
+}
+
+/* Pairs of bits: 32 bytes hold 128 elements, i % 32 at bits i / 32 * 2. */
+static void pairs_add(const uint8_t *src, int up, uint8_t *q)
+{
+	for (int half = 0; half < 2; half++)
+		for (int j = 0; j < 4; j++)
+			plane_add(src + 32 * half, 2 * j, 3, up, q + 128 * half + 32 * j);
+}
+
+/* Single bits: 32 bytes hold 256 elements, i % 32 at bit i / 32. */
+static void singles_add(const uint8_t *src, int up, uint8_t *q)
+{
+	for (int j = 0; j < 8; j++)
+		plane_add(src, j, 1, up, q + 32 * j);
+}
+
+/* 16 scales and minima of 4 bits; 64 bytes of 2 bits */
 static void q2k_split(const uint8_t *s, struct dequant_k *o)
 {
 	o->d = dequant_u16(s + 80);
 	o->dmin = dequant_u16(s + 82);
-	o->zero = 0;
 	for (int i = 0; i < 16; i++) {
 		o->sc[i] = (int8_t)(s[i] & 15);
 		o->mn[i] = s[i] >> 4;
 	}
-	for (int i = 0; i < DEQUANT_K; i++)
-		o->q[i] = s[16 + i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
+	pairs_add(s + 16, 0, o->q);
 }
 
-/* 32 bytes of high bits (bit i / 32), 64 of low pairs, 12 of scales: sixteen 6-bit numbers, low nibbles first */
+/* 32 bytes of high bits, 64 of low pairs, 12 of scales: sixteen 6-bit numbers, low nibbles first */
 static void q3k_split(const uint8_t *s, struct dequant_k *o)
 {
-	const uint8_t *low = s + 32, *sc = s + 96;
+	const uint8_t *sc = s + 96;
 
 	o->d = dequant_u16(s + 108);
-	o->dmin = 0;
 	o->zero = 4;
 	for (int i = 0; i < 16; i++) {
 		const int nibble = i < 8 ? sc[i] & 15 : sc[i - 8] >> 4,
 			  top = sc[8 + i % 4] >> (i / 4 * 2) & 3;
 
 		o->sc[i] = (int8_t)((nibble | top << 4) - 32);
-		o->mn[i] = 0;
 	}
-	for (int i = 0; i < DEQUANT_K; i++)
-		o->q[i] = (uint8_t)((low[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3) |
-			(s[i % 32] >> (i / 32) & 1) << 2);
+	pairs_add(s + 32, 0, o->q);
+	singles_add(s, 2, o->q);
 }
 
 /* Scale and minimum j of 8, 6 bits each, in the 12 bytes that Q4_K and Q5_K share */
@@ -169,41 +186,35 @@ static void k4_scale(const uint8_t *s, int j, struct dequant_k *o)
 	o->mn[2 * j] = o->mn[2 * j + 1] = (uint8_t)mn;
 }
 
-/* 32 bytes hold 64 elements: nibble low is i, high is i + 32; Q5_K has bit i / 32 of 32 more bytes on top */
+/* 32 bytes hold 64 elements: nibble low is i, high is i + 32; Q5_K has 32 bytes of single bits on top */
 static void q45k_split(const uint8_t *s, const uint8_t *high, const uint8_t *nibbles, struct dequant_k *o)
 {
 	o->d = dequant_u16(s);
 	o->dmin = dequant_u16(s + 2);
-	o->zero = 0;
 	for (int j = 0; j < 8; j++)
 		k4_scale(s + 4, j, o);
-	for (int i = 0; i < DEQUANT_K; i++)
-		o->q[i] = nibbles[i / 64 * 32 + i % 32] >> (i % 64 / 32 * 4) & 15;
-	for (int i = 0; high && i < DEQUANT_K; i++)
-		o->q[i] |= (uint8_t)((high[i % 32] >> (i / 32) & 1) << 4);
+	for (int j = 0; j < 8; j++)
+		plane_add(nibbles + j / 2 * 32, j % 2 * 4, 15, 0, o->q + 32 * j);
+	if (high)
+		singles_add(high, 4, o->q);
 }
 
 /* 128 bytes of nibbles, 64 of high pairs, 16 int8 scales, d; in each half of 128: nibble of byte i % 64 */
 static void q6k_split(const uint8_t *s, struct dequant_k *o)
 {
 	o->d = dequant_u16(s + 208);
-	o->dmin = 0;
 	o->zero = 32;
 	memcpy(o->sc, s + 192, 16);
-	memset(o->mn, 0, sizeof o->mn);
-	for (int i = 0; i < DEQUANT_K; i++) {
-		const int half = i / 128, in = i % 128;
-		const int low = s[half * 64 + in % 64] >> (in / 64 * 4) & 15,
-			  top = s[128 + half * 32 + in % 32] >> (in / 32 * 2) & 3;
-
-		o->q[i] = (uint8_t)(low | top << 4);
-	}
+	for (int j = 0; j < 8; j++)
+		plane_add(s + j / 4 * 64 + j % 2 * 32, j % 4 / 2 * 4, 15, 0, o->q + 32 * j);
+	pairs_add(s + 128, 4, o->q);
 }
 
 void dequant_split_k(uint32_t type, const void *src, struct dequant_k *out)
 {
 	const uint8_t *s = src;
 
+	memset(out, 0, sizeof *out);
 	switch (type) {
 	case TNP_Q2_K:
 		q2k_split(s, out);
@@ -225,7 +236,7 @@ void dequant_split_k(uint32_t type, const void *src, struct dequant_k *out)
 
 static void block256_to_f32(uint32_t type, const uint8_t *src, float *out)
 {
-	struct dequant_k k = { 0 };
+	struct dequant_k k;
 	float d, dmin;
 
 	dequant_split_k(type, src, &k);

@@ -25,30 +25,36 @@ enum {
 	TILE_T = 6, /* a tile is at most 6 tokens x 2 panels: 12 accumulators of 16 */
 	TILE_R = 2,
 	TILE_N = TILE_R * PANEL,
-	PREFETCH = 4096,  /* bytes ahead in the weight stream                             */
-	PART_TOKENS = 240 /* tokens whose partial sums are kept between stretches         */
+	PREFETCH = 4096,     /* bytes ahead in the weight stream                             */
+	TILES_EVEN_MAX = 48, /* tokens that are cut into even tiles                     */
+	PART_TOKENS = 240    /* tokens whose partial sums are kept between stretches         */
 };
 #define K_MAX (1u << 28)
 #define N_MAX (1u << 30)
 
-/* Tokens are cut into ceil(m / 6) tiles as even as can be: widths differ by one, wide ones first. */
+/* Tiles of tokens: sixes and a rest when there are many; few are cut as evenly as can be, wide tiles first. */
 struct tiles {
 	uint32_t n, width, n_wide; /* n_wide tiles of width + 1, then tiles of width */
+	uint32_t m;
 };
 
 static inline struct tiles tiles_of(uint32_t m)
 {
 	const uint32_t n = m / TILE_T + (m % TILE_T != 0);
 
-	return (struct tiles){ .n = n, .width = n ? m / n : 0, .n_wide = n ? m % n : 0 };
-}
-static inline uint32_t tiles_width(const struct tiles *t, uint32_t tile)
-{
-	return t->width + (tile < t->n_wide);
+	if (m > TILES_EVEN_MAX)
+		return (struct tiles){ .n = n, .width = TILE_T, .m = m };
+	return (struct tiles){ .n = n, .width = n ? m / n : 0, .n_wide = n ? m % n : 0, .m = m };
 }
 static inline uint32_t tiles_first(const struct tiles *t, uint32_t tile)
 {
 	return tile * t->width + (tile < t->n_wide ? tile : t->n_wide);
+}
+static inline uint32_t tiles_width(const struct tiles *t, uint32_t tile)
+{
+	const uint32_t width = t->width + (tile < t->n_wide), left = t->m - tiles_first(t, tile);
+
+	return left < width ? left : width;
 }
 static inline uint32_t tiles_find(const struct tiles *t, uint32_t tok)
 {
@@ -124,6 +130,24 @@ INLINE __m256 bcast_f32(const uint32_t *p) { return _mm256_broadcast_ss((const f
 /* eight f16 scales */
 INLINE __m256 scales_f16(const uint8_t *p) { return _mm256_cvtph_ps(load128(p)); }
 
+/* out[v] = 32-bit words v of all rows, rows in order */
+INLINE void transpose_words(const __m128i r[PANEL], __m256i out[4])
+{
+	__m256i p[4], a, b, c, d;
+
+	UNROLL
+	for (int i = 0; i < 4; i++)
+		p[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(r[i]), r[i + 4], 1);
+	a = _mm256_unpacklo_epi32(p[0], p[1]);
+	b = _mm256_unpacklo_epi32(p[2], p[3]);
+	c = _mm256_unpackhi_epi32(p[0], p[1]);
+	d = _mm256_unpackhi_epi32(p[2], p[3]);
+	out[0] = _mm256_unpacklo_epi64(a, b);
+	out[1] = _mm256_unpackhi_epi64(a, b);
+	out[2] = _mm256_unpacklo_epi64(c, d);
+	out[3] = _mm256_unpackhi_epi64(c, d);
+}
+
 /* Stores up to 8 columns of one row. */
 INLINE void store_cols(float *c, __m256 v, uint32_t n)
 {
@@ -183,7 +207,11 @@ INLINE __m256i mac32(__m256i acc, __m256i u, __m256i q)
 	__asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(acc), "=&x"(t) : "x"(u), "x"(q));
 	return acc;
 }
-/* one 32-bit word at p, broadcast, against two weight vectors */
+/* one 32-bit word at p, broadcast, against two weight vectors: first products, then sums */
+#define MUL16_2X1(a0, a1, u0, u1, p)                                                                         \
+	__asm__ volatile("vpbroadcastd %2, %1\n\tvpmaddubsw %1, %3, %0\n\tvpmaddubsw %1, %4, %1"             \
+			 : "=&x"(a0), "=&x"(a1)                                                              \
+			 : "m"(*(p)), "x"(u0), "x"(u1))
 #define MAC16_2X1(a0, a1, u0, u1, p)                                                                         \
 	do {                                                                                                 \
 		__m256i q_, t_;                                                                              \

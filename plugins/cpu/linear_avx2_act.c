@@ -1,13 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Activations as the integer kernels want them (linear_avx2.h has the form). A row's result is a function of that
- * row alone. A row with an infinity or a NaN gets the scale NaN, so that its outputs are NaN and seen as such; a
- * row below 1e-30 counts as zero, because its scale would leave the range of floats.
+ * Activations as the integer kernels want them (linear_avx2.h has the form). What a row becomes depends on that row
+ * alone. A row with an infinity or a NaN gets the scale NaN, so that its outputs are NaN and seen as such; a row
+ * whose greatest magnitude is below 1e-30 counts as zero, because its scale would leave the range of floats.
+ *
+ * Four blocks of a row are quantised at a time, then turned from rows of words into the tile's [word][T].
  */
 #include "plugins/cpu/linear_avx2.h"
 #include <float.h>
+#include <math.h>
 
-enum { S_MAX = 32767 };
+enum { S_MAX = 32767, GROUP = 4 };
 #define ROW_MIN 1e-30f
+
+/* Blocks of a tile on their way: quads of 32-bit words, in the order of the form, of each token. */
+struct group {
+	__m128i quad[GROUP][4][PANEL]; /* [block][quad][token] */
+};
 
 /* Greatest |x| of 32 as bits: among these NaN > infinity > all numbers. */
 INLINE __m256i block_top(const float *p)
@@ -21,136 +29,253 @@ INLINE __m256i block_top(const float *p)
 	return top;
 }
 
-INLINE uint32_t max_across(__m256i v)
-{
-	__m128i x = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
-
-	x = _mm_max_epi32(x, _mm_shuffle_epi32(x, 0x4e));
-	x = _mm_max_epi32(x, _mm_shuffle_epi32(x, 0xb1));
-	return (uint32_t)_mm_cvtsi128_si32(x);
-}
-
-static inline float as_f32(uint32_t bits)
-{
-	float f;
-
-	memcpy(&f, &bits, sizeof f);
-	return f;
-}
-
 static float row_top(const float *row, uint32_t k)
 {
 	__m256i top = _mm256_setzero_si256();
+	__m128i x;
 
 	for (uint32_t i = 0; i < k; i += QK)
 		top = _mm256_max_epi32(top, block_top(row + i));
-	return as_f32(max_across(top));
+	x = _mm_max_epi32(_mm256_castsi256_si128(top), _mm256_extracti128_si256(top, 1));
+	x = _mm_max_epi32(x, _mm_shuffle_epi32(x, 0x4e));
+	x = _mm_max_epi32(x, _mm_shuffle_epi32(x, 0xb1));
+	return _mm_cvtss_f32(_mm_castsi128_ps(x));
 }
 
-/* 32 floats times inv, rounded to nearest, in -127..127, in order. */
-INLINE __m256i quantise_i8(const float *p, __m256 inv)
+/* The scale that is stored; *step is what to quantise by: infinite, so that everything becomes zero, for a row
+ * that has no scale of its own. */
+static float row_scale(const float *row, uint32_t k, float levels, float *step)
 {
-	const __m256i a = _mm256_packs_epi32(_mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(p), inv)),
-		_mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(p + 8), inv)));
-	const __m256i b = _mm256_packs_epi32(_mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(p + 16), inv)),
-		_mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(p + 24), inv)));
-	const __m256i q = _mm256_permutevar8x32_epi32(
-		_mm256_packs_epi16(a, b), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+	const float top = row_top(row, k);
 
-	return _mm256_max_epi8(q, _mm256_set1_epi8(-127));
+	*step = INFINITY;
+	if (!(top <= FLT_MAX))
+		return NAN;
+	if (top < ROW_MIN)
+		return 0.0f;
+	*step = top / levels;
+	return *step;
 }
 
-/* Block scale: the smallest integer above top / (127 x row scale) that keeps |q| <= 127. */
-static inline int block_scale(float top, float to_s)
-{
-	const float s = top * to_s;
+/* ---- int8 ---- */
 
-	return s < (float)(S_MAX - 1) ? (int)s + 1 : S_MAX;
+/* Greatest lane of each of four vectors of bits. */
+INLINE __m128i top_across(const __m256i v[GROUP])
+{
+	const __m256i a =
+		_mm256_max_epi32(_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[0], v[1]));
+	const __m256i b =
+		_mm256_max_epi32(_mm256_unpacklo_epi32(v[2], v[3]), _mm256_unpackhi_epi32(v[2], v[3]));
+	const __m256i c = _mm256_max_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+
+	return _mm_max_epi32(_mm256_castsi256_si128(c), _mm256_extracti128_si256(c, 1));
 }
 
-/* One block into column t of a tile of T tokens. */
-INLINE void i8_block(const float *p, float to_s, float scale, uint32_t *dst, uint32_t T)
+/* int16 pair sums of each of four vectors, over the lower and over the upper 128 bits. */
+INLINE __m256i pairs_across(const __m256i v[GROUP])
 {
-	const int s = block_scale(as_f32(max_across(block_top(p))), to_s);
-	const __m256i q = quantise_i8(p, _mm256_set1_ps(1.0f / ((float)s * scale)));
-	const __m256i pair = _mm256_maddubs_epi16(_mm256_set1_epi8(1), q);
-	__m128i lo = _mm256_castsi256_si128(pair), all = _mm_add_epi16(lo, _mm256_extracti128_si256(pair, 1));
-	uint32_t word[8];
-	int sum;
+	const __m256i a =
+		_mm256_add_epi16(_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[0], v[1]));
+	const __m256i b =
+		_mm256_add_epi16(_mm256_unpacklo_epi32(v[2], v[3]), _mm256_unpackhi_epi32(v[2], v[3]));
 
-	lo = _mm_add_epi16(lo, _mm_unpackhi_epi64(lo, lo));
-	lo = _mm_add_epi16(lo, _mm_shuffle_epi32(lo, 1));
-	all = _mm_add_epi16(all, _mm_unpackhi_epi64(all, all));
-	all = _mm_add_epi16(all, _mm_shuffle_epi32(all, 1));
-	sum = _mm_cvtsi128_si32(_mm_madd_epi16(all, _mm_set1_epi16(1)));
-	store256(word, q);
+	return _mm256_add_epi16(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+}
+
+INLINE __m256i scaled(const float *p, __m256 by)
+{
+	return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(p), by));
+}
+
+/* 32 floats times `by`, rounded to nearest, in -127..127, in order. */
+INLINE __m256i quantise_i8(const float *p, __m256 by)
+{
+	const __m256i a = _mm256_packs_epi32(scaled(p, by), scaled(p + 8, by));
+	const __m256i b = _mm256_packs_epi32(scaled(p + 16, by), scaled(p + 24, by));
+	const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+
+	return _mm256_max_epi8(
+		_mm256_permutevar8x32_epi32(_mm256_packs_epi16(a, b), order), _mm256_set1_epi8(-127));
+}
+
+/* Block scales of four blocks: the smallest integers above top / (127 x step). */
+INLINE __m128i block_scales(__m128i top, float step)
+{
+	const __m128 s = _mm_mul_ps(_mm_castsi128_ps(top), _mm_set1_ps(1.0f / (127.0f * step)));
+
+	return _mm_add_epi32(_mm_cvttps_epi32(_mm_min_ps(s, _mm_set1_ps(S_MAX - 1))), _mm_set1_epi32(1));
+}
+
+/* What stands behind the codes of four blocks, a quad each. */
+INLINE void i8_tails(__m256i pairs, __m128i s, __m128i tail[GROUP])
+{
+	const __m128i lo = _mm256_castsi256_si128(pairs),
+		      all = _mm_add_epi16(lo, _mm256_extracti128_si256(pairs, 1));
+	const __m128i sum = _mm_madd_epi16(all, _mm_set1_epi16(1)), eight = _mm_set1_epi16(-8);
+	const __m128 ssum = _mm_mul_ps(_mm_cvtepi32_ps(s), _mm_cvtepi32_ps(sum));
+	const __m128i corr = _mm_mullo_epi16(all, eight), corr16 = _mm_mullo_epi16(lo, eight);
+	const __m128i twice = _mm_or_si128(s, _mm_slli_epi32(s, 16));
+	const __m128i a = _mm_unpacklo_epi32(corr, twice),
+		      b = _mm_unpacklo_epi32(_mm_castps_si128(ssum), corr16);
+	const __m128i c = _mm_unpackhi_epi32(corr, twice),
+		      d = _mm_unpackhi_epi32(_mm_castps_si128(ssum), corr16);
+
+	tail[0] = _mm_unpacklo_epi64(a, b);
+	tail[1] = _mm_unpackhi_epi64(a, b);
+	tail[2] = _mm_unpacklo_epi64(c, d);
+	tail[3] = _mm_unpackhi_epi64(c, d);
+}
+
+/* n blocks of token t; step is the row's. */
+INLINE void i8_group(const float *p, uint32_t n, float step, uint32_t t, struct group *g)
+{
+	__m256i top[GROUP], pair[GROUP];
+	__m128i s, tail[GROUP];
+	__m128 by;
+
 	UNROLL
-	for (uint32_t g = 0; g < 8; g++)
-		dst[g * T] = word[g];
-	dst[X_CORR * T] = (uint32_t)_mm_cvtsi128_si32(_mm_mullo_epi16(all, _mm_set1_epi16(-8)));
-	dst[X_S * T] = (uint32_t)s * 0x10001u;
-	((float *)dst)[X_SSUM * T] = (float)s * (float)sum;
-	dst[X_CORR16 * T] = (uint32_t)_mm_cvtsi128_si32(_mm_mullo_epi16(lo, _mm_set1_epi16(-8)));
-}
+	for (uint32_t i = 0; i < GROUP; i++)
+		top[i] = i < n ? block_top(p + i * QK) : _mm256_setzero_si256();
+	s = block_scales(top_across(top), step);
+	by = _mm_div_ps(_mm_set1_ps(1.0f), _mm_mul_ps(_mm_cvtepi32_ps(s), _mm_set1_ps(step)));
+	UNROLL
+	for (uint32_t i = 0; i < GROUP; i++) {
+		__m256i q = _mm256_setzero_si256();
 
-/* A row that has no scale of its own: zero, or not finite. */
-static void row_blank(uint32_t *dst, uint32_t T, uint32_t words)
-{
-	for (uint32_t i = 0; i < words; i++)
-		dst[(size_t)i * T] = 0;
-}
-
-static float i8_row(const float *x, uint32_t k, uint32_t *dst, uint32_t T)
-{
-	const float top = row_top(x, k), scale = top / (127.0f * S_MAX);
-
-	if (!(top >= ROW_MIN) || top > FLT_MAX) {
-		row_blank(dst, T, k / QK * (ACT_I8_BLOCK / 4));
-		return top < ROW_MIN ? 0.0f : __builtin_nanf("");
+		if (i < n)
+			q = quantise_i8(p + i * QK, _mm256_broadcastss_ps(by));
+		by = _mm_permute_ps(by, 0x39);
+		pair[i] = _mm256_maddubs_epi16(_mm256_set1_epi8(1), q);
+		g->quad[i][0][t] = _mm256_castsi256_si128(q);
+		g->quad[i][1][t] = _mm256_extracti128_si256(q, 1);
 	}
-	for (uint32_t i = 0; i < k; i += QK, dst += (size_t)T * (ACT_I8_BLOCK / 4))
-		i8_block(x + i, 1.0f / (127.0f * scale), scale, dst, T);
-	return scale;
+	i8_tails(pairs_across(pair), s, tail);
+	UNROLL
+	for (uint32_t i = 0; i < GROUP; i++)
+		g->quad[i][2][t] = tail[i];
 }
 
-static float i16_row(const float *x, uint32_t k, uint32_t *dst, uint32_t T)
+/* ---- int16 ---- */
+
+INLINE void i16_group(const float *p, uint32_t n, float step, uint32_t t, struct group *g)
 {
-	const float top = row_top(x, k);
-	__m256 inv;
+	const __m256 by = _mm256_set1_ps(1.0f / step);
 
-	if (!(top >= ROW_MIN) || top > FLT_MAX) {
-		row_blank(dst, T, k / 2);
-		return top < ROW_MIN ? 0.0f : __builtin_nanf("");
+	for (uint32_t h = 0; h < 2 * n; h++, p += 16) {
+		const __m256i q =
+			_mm256_permute4x64_epi64(_mm256_packs_epi32(scaled(p, by), scaled(p + 8, by)), 0xd8);
+
+		g->quad[h / 2][h % 2 * 2][t] = _mm256_castsi256_si128(q);
+		g->quad[h / 2][h % 2 * 2 + 1][t] = _mm256_extracti128_si256(q, 1);
 	}
-	inv = _mm256_set1_ps((float)S_MAX / top);
-	for (uint32_t i = 0; i < k; i += 16, dst += (size_t)8 * T) {
-		const __m256i lo = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + i), inv));
-		const __m256i hi = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + i + 8), inv));
-		uint32_t word[8];
+}
 
-		store256(word, _mm256_permute4x64_epi64(_mm256_packs_epi32(lo, hi), 0xd8));
+/* ---- into the tile ---- */
+
+/* A block of all T tokens. Vectors of eight tokens are stored one over the other's end, so the last block of a
+ * tile, behind which something else lies, takes a way round. */
+INLINE void tile_put(const __m128i (*quad)[PANEL], int n_quads, uint32_t *dst, uint32_t T, int last)
+{
+	uint32_t around[ACT_I16_BLOCK / 4 * TILE_T + PANEL], *out = last ? around : dst;
+
+	UNROLL
+	for (int i = 0; i < n_quads; i++) {
+		__m256i v[4];
+
+		transpose_words(quad[i], v);
 		UNROLL
-		for (uint32_t g = 0; g < 8; g++)
-			dst[g * T] = word[g];
+		for (int w = 0; w < 4; w++)
+			store256(out + (4 * i + w) * (int)T, v[w]);
 	}
-	return top / (float)S_MAX;
+	if (last)
+		memcpy(dst, around, (size_t)n_quads * 4 * T * sizeof *dst);
 }
+
+/* A block of tokens [t0, t1). */
+INLINE void columns_put(
+	const __m128i (*quad)[PANEL], int n_quads, uint32_t *dst, uint32_t T, uint32_t t0, uint32_t t1)
+{
+	for (uint32_t t = t0; t < t1; t++)
+		for (int i = 0; i < n_quads; i++) {
+			uint32_t word[4];
+
+			_mm_storeu_si128((__m128i *)word, quad[i][t]);
+			for (uint32_t w = 0; w < 4; w++)
+				dst[(4 * (uint32_t)i + w) * T + t] = word[w];
+		}
+}
+
+/* Where a call works: columns [t0, t1) of a tile of T tokens, rows from x on. */
+struct place {
+	const float *x;
+	size_t ldx;
+	uint32_t nb, T, t0, t1;
+	uint32_t *dst;
+};
+
+/* Blocks [b, b + n), n <= GROUP. */
+INLINE void group_pack(
+	int i8, const struct place *a, const float *step, uint32_t b, const uint32_t n, struct group *g)
+{
+	const int n_quads = i8 ? 3 : 4;
+	uint32_t *dst = a->dst + (size_t)b * (uint32_t)n_quads * 4 * a->T;
+
+	for (uint32_t t = a->t0; t < a->t1; t++) {
+		const float *p = a->x + (t - a->t0) * a->ldx + (size_t)b * QK;
+
+		if (i8)
+			i8_group(p, n, step[t], t, g);
+		else
+			i16_group(p, n, step[t], t, g);
+	}
+	for (uint32_t i = 0; i < n; i++, dst += (uint32_t)n_quads * 4 * a->T)
+		if (a->T == 1)
+			for (int w = 0; w < n_quads; w++)
+				_mm_storeu_si128((__m128i *)dst + w, g->quad[i][w][0]);
+		else if (a->t1 - a->t0 == a->T)
+			tile_put(g->quad[i], n_quads, dst, a->T, b + i + 1 == a->nb);
+		else
+			columns_put(g->quad[i], n_quads, dst, a->T, a->t0, a->t1);
+}
+
+/* `scale`: of row t0. */
+INLINE void tile_pack(int i8, const struct place *a, float *scale)
+{
+	const uint32_t whole = a->nb / GROUP * GROUP;
+	float step[TILE_T];
+	struct group g;
+
+	if (a->T > 1)
+		memset(&g, 0, sizeof g);
+	for (uint32_t t = a->t0; t < a->t1; t++)
+		scale[t - a->t0] = row_scale(a->x + (t - a->t0) * a->ldx, a->nb * QK,
+			i8 ? 127.0f * S_MAX : (float)S_MAX, step + t);
+	for (uint32_t b = 0; b < whole; b += GROUP)
+		group_pack(i8, a, step, b, GROUP, &g);
+	if (a->nb > whole)
+		group_pack(i8, a, step, whole, a->nb - whole, &g);
+}
+
+static void i8_pack(const struct place *a, float *scale) { tile_pack(1, a, scale); }
+static void i16_pack(const struct place *a, float *scale) { tile_pack(0, a, scale); }
 
 void avx2_act_pack(
 	uint32_t act, const float *x, size_t ldx, uint32_t m, uint32_t k, uint32_t m0, uint32_t m1, void *dst)
 {
 	const struct tiles tiles = tiles_of(m);
 	const size_t token = (size_t)(k / QK) * (act == ACT_I8 ? ACT_I8_BLOCK : ACT_I16_BLOCK);
-	float *scale = dst;
+	uint8_t *body = (uint8_t *)dst + act_scales_bytes(m);
 
 	if (act != ACT_I8 && act != ACT_I16)
 		return;
-	for (uint32_t i = m0; i < m1; i++) {
+	for (uint32_t i = m0, end; i < m1; i = end) {
 		const uint32_t tile = tiles_find(&tiles, i), first = tiles_first(&tiles, tile),
 			       T = tiles_width(&tiles, tile);
-		uint32_t *out =
-			(uint32_t *)((uint8_t *)dst + act_scales_bytes(m) + first * token) + (i - first);
+		struct place a = { x + i * ldx, ldx, k / QK, T, i - first, 0,
+			(uint32_t *)(body + first * token) };
 
-		scale[i] = act == ACT_I8 ? i8_row(x + i * ldx, k, out, T) : i16_row(x + i * ldx, k, out, T);
+		end = m1 - first < T ? m1 : first + T;
+		a.t1 = end - first;
+		(act == ACT_I8 ? i8_pack : i16_pack)(&a, (float *)dst + i);
 	}
 }

@@ -6,7 +6,7 @@
 #include "plugins/cpu/linear_avx2_codes.h"
 
 enum {
-	DIRECT_MAX = 12,
+	DIRECT_MAX = 64,
 	KC = 18,		  /* blocks of a stretch: 19 KB of scratch                 */
 	SCR_D = 16 * TILE_R * 32, /* scratch block: int16 [16 k2][R][8][2], f32 d [R][8] */
 	SCR_BLOCK = SCR_D + TILE_N * 4

@@ -16,7 +16,7 @@ enum {
 	SCR_D = 8 * TILE_R * 32,	/* scratch block: u8 [8 k4][R][32],                   */
 	SCR_M = SCR_D + 2 * TILE_N * 4, /* f32 d [2 halves][R][8], f32 m [2][R][8]            */
 	SCR_BLOCK = SCR_M + 2 * TILE_N * 4,
-	DIRECT_MAX = 18
+	DIRECT_MAX = 48
 };
 _Static_assert(KC *SCR_BLOCK <= SCR_BYTES, "scratch");
 
@@ -42,17 +42,35 @@ INLINE __m256i sum_begin(int form, const uint32_t *x, int t, const int T, int h)
 		h ? _mm256_sub_epi16(corr, bcast(x + X_CORR16 * T + t)) : bcast(x + X_CORR16 * T + t), 2);
 }
 
-/* f plus the sums of token t, half h. */
-INLINE __m256 sum_end(
-	int form, const uint32_t *x, int t, const int T, int h, __m256i acc, __m256 d, __m256 m, __m256 f)
-{
-	const __m256i s = bcast(x + X_S * T + t), corr16 = bcast(x + X_CORR16 * T + t);
+/* What the sums of token t, half h, are multiplied with. */
+struct cell_x {
+	__m256i s, corr;
+	__m256 ssum;
+};
 
-	f = cell(acc, s, d, f);
+INLINE struct cell_x cell_x(int form, const uint32_t *x, int t, const int T, int h)
+{
+	struct cell_x c = {
+		.s = bcast(x + X_S * T + t), .corr = _mm256_setzero_si256(), .ssum = _mm256_setzero_ps()
+	};
+
 	if (form_min(form))
-		f = _mm256_fmadd_ps(bcast_f32(x + X_SSUM * T + t), m, f);
+		c.ssum = bcast_f32(x + X_SSUM * T + t);
+	if (form == I8_HALVES_MIN)
+		c.corr = bcast(x + X_CORR16 * T + t);
+	if (form == I8_HALVES_MIN && h)
+		c.corr = _mm256_sub_epi16(bcast(x + X_CORR * T + t), c.corr);
+	return c;
+}
+
+/* f plus the sums in acc. */
+INLINE __m256 cell_add(int form, const struct cell_x *x, __m256i acc, __m256 d, __m256 m, __m256 f)
+{
+	f = cell(acc, x->s, d, f);
+	if (form_min(form))
+		f = _mm256_fmadd_ps(x->ssum, m, f);
 	else if (form == I8_HALVES_MIN)
-		f = cell(h ? _mm256_sub_epi16(bcast(x + X_CORR * T + t), corr16) : corr16, s, m, f);
+		f = cell(x->corr, x->s, m, f);
 	return f;
 }
 
@@ -86,15 +104,20 @@ INLINE void direct_block(
 		scales_i8(type, chunk, b, 0, &d, &m);
 		UNROLL
 		for (int t = 0; t < T; t++) {
-			f[t] = sum_end(form, x, t, T, 0, acc[t], d, m, f[t]);
+			const struct cell_x cx = cell_x(form, x, t, T, 0);
+
+			f[t] = cell_add(form, &cx, acc[t], d, m, f[t]);
 			acc[t] = sum_begin(form, x, t, T, 1);
 		}
 	}
 	direct_half(type, q, x, acc, T, 1);
 	scales_i8(type, chunk, b, 1, &d, &m);
 	UNROLL
-	for (int t = 0; t < T; t++)
-		f[t] = sum_end(form, x, t, T, 1, acc[t], d, m, f[t]);
+	for (int t = 0; t < T; t++) {
+		const struct cell_x cx = cell_x(form, x, t, T, 1);
+
+		f[t] = cell_add(form, &cx, acc[t], d, m, f[t]);
+	}
 }
 
 /* One panel x T tokens. */
@@ -120,6 +143,9 @@ INLINE void direct_run(uint32_t type, const uint8_t *panel, uint32_t nb, const u
 
 /* ---- many tokens ---- */
 
+/* Keeps the compiler from moving what p points at into registers across a loop. */
+#define OPAQUE_PTR(p) __asm__("" : "+r"(p))
+
 /* Blocks [b0, b1) of one panel into column r of the scratch. */
 INLINE void unpack_run(uint32_t type, const uint8_t *panel, uint32_t b0, uint32_t b1, uint8_t *out)
 {
@@ -141,9 +167,9 @@ INLINE void unpack_run(uint32_t type, const uint8_t *panel, uint32_t b0, uint32_
 	}
 }
 
-/* Half the codes of a block (or all, n = 8) against T tokens. */
-INLINE void tile_codes(
-	const uint8_t *w, const uint32_t *x, __m256i (*acc)[TILE_T], const int g0, const int n, const int T)
+/* Codes of vectors [g0, g0 + n) against T tokens. */
+INLINE void tile_codes(int form, const uint8_t *w, const uint32_t *x, __m256i (*acc)[TILE_T], const int g0,
+	const int n, const int T)
 {
 	UNROLL
 	for (int g = g0; g < g0 + n; g++) {
@@ -152,7 +178,10 @@ INLINE void tile_codes(
 
 		UNROLL
 		for (int t = 0; t < T; t++)
-			MAC16_2X1(acc[0][t], acc[1][t], u0, u1, x + g * T + t);
+			if (form == I8_MIN && g == 0)
+				MUL16_2X1(acc[0][t], acc[1][t], u0, u1, x + g * T + t);
+			else
+				MAC16_2X1(acc[0][t], acc[1][t], u0, u1, x + g * T + t);
 	}
 }
 
@@ -168,12 +197,15 @@ INLINE void tile_sums(int form, const uint8_t *w, const uint32_t *x, __m256i (*a
 		m[r] = _mm256_load_ps((const float *)(w + SCR_M) + (h * TILE_R + r) * PANEL);
 	}
 	UNROLL
-	for (int t = 0; t < T; t++)
-		UNROLL
-	for (int r = 0; r < TILE_R; r++) {
-		float *p = f + (t * TILE_R + r) * PANEL;
+	for (int t = 0; t < T; t++) {
+		const struct cell_x cx = cell_x(form, x, t, T, h);
 
-		_mm256_store_ps(p, sum_end(form, x, t, T, h, acc[r][t], d[r], m[r], _mm256_load_ps(p)));
+		UNROLL
+		for (int r = 0; r < TILE_R; r++) {
+			float *p = f + (t * TILE_R + r) * PANEL;
+
+			_mm256_store_ps(p, cell_add(form, &cx, acc[r][t], d[r], m[r], _mm256_load_ps(p)));
+		}
 	}
 }
 
@@ -183,12 +215,13 @@ INLINE void tile_run(int form, const uint8_t *w, uint32_t nb, const uint8_t *a, 
 		const uint32_t *x = (const uint32_t *)a;
 		__m256i acc[TILE_R][TILE_T];
 
+		OPAQUE_PTR(f);
 		UNROLL
 		for (int h = 0; h < 1 + form_halves(form); h++) {
 			UNROLL
 			for (int t = 0; t < T; t++)
 				acc[0][t] = acc[1][t] = sum_begin(form, x, t, T, h);
-			tile_codes(w, x, acc, 4 * h, form_halves(form) ? 4 : 8, T);
+			tile_codes(form, w, x, acc, 4 * h, form_halves(form) ? 4 : 8, T);
 			tile_sums(form, w, x, acc, f, T, h);
 		}
 	}

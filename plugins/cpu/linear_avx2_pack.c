@@ -8,16 +8,16 @@
 /* Panel forms: how a chunk's bytes come from 8 rows. `row` points at the chunk's first block in each row. */
 typedef void chunk_fn(uint32_t type, const uint8_t *const row[PANEL], uint8_t *out);
 
-static chunk_fn chunk_q4, chunk_q5, chunk_q8, chunk_iq4nl, chunk_k, chunk_f16, chunk_f32;
+static chunk_fn chunk_q4, chunk_q5, chunk_q8, chunk_iq4nl, chunk_k;
 
 static const struct pack_form {
 	uint8_t type;
 	uint16_t k, bytes;
-	chunk_fn *pack;
+	chunk_fn *pack; /* NULL: floats */
 } pack_forms[] = {
-	{ TNP_F32, 1, 32, chunk_f32 },
-	{ TNP_F16, 1, 16, chunk_f16 },
-	{ TNP_BF16, 1, 16, chunk_f16 },
+	{ TNP_F32, 1, 32, NULL },
+	{ TNP_F16, 1, 16, NULL },
+	{ TNP_BF16, 1, 16, NULL },
 	{ TNP_Q4_0, 32, 144, chunk_q4 },
 	{ TNP_Q4_1, 32, 160, chunk_q4 },
 	{ TNP_Q5_0, 32, 176, chunk_q5 },
@@ -54,24 +54,6 @@ uint32_t avx2_chunk_k(uint32_t type)
 }
 
 /* ---- helpers ---- */
-
-/* out[v] = 32-bit words v of all rows, rows in order */
-INLINE void transpose_words(const __m128i r[PANEL], __m256i out[4])
-{
-	__m256i p[4], a, b, c, d;
-
-	UNROLL
-	for (int i = 0; i < 4; i++)
-		p[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(r[i]), r[i + 4], 1);
-	a = _mm256_unpacklo_epi32(p[0], p[1]);
-	b = _mm256_unpacklo_epi32(p[2], p[3]);
-	c = _mm256_unpackhi_epi32(p[0], p[1]);
-	d = _mm256_unpackhi_epi32(p[2], p[3]);
-	out[0] = _mm256_unpacklo_epi64(a, b);
-	out[1] = _mm256_unpackhi_epi64(a, b);
-	out[2] = _mm256_unpacklo_epi64(c, d);
-	out[3] = _mm256_unpackhi_epi64(c, d);
-}
 
 /* out[i] = 16-bit words i of all rows, rows in order */
 INLINE void transpose_halves(const __m128i r[PANEL], __m128i out[8])
@@ -116,20 +98,49 @@ INLINE void put_nibbles(const __m128i n[PANEL], uint8_t *out)
 		store256(out + 32 * i, v[i]);
 }
 
-/* ---- floats and blocks of 32 ---- */
+/* ---- floats: transposed, 8 columns at a time ---- */
 
-static void chunk_f32(uint32_t type, const uint8_t *const row[PANEL], uint8_t *out)
+static void panel_halves(const uint8_t *const row[PANEL], uint32_t k, uint8_t *out)
 {
-	(void)type;
-	for (int r = 0; r < PANEL; r++)
-		memcpy(out + 4 * r, row[r], 4);
+	uint32_t i = 0;
+
+	for (; k - i >= 8; i += 8) {
+		__m128i n[PANEL], t[8];
+
+		UNROLL
+		for (int r = 0; r < PANEL; r++)
+			n[r] = load128(row[r] + 2 * (size_t)i);
+		transpose_halves(n, t);
+		UNROLL
+		for (int j = 0; j < 8; j++)
+			_mm_storeu_si128((__m128i *)(out + (i + (size_t)j) * 16), t[j]);
+	}
+	for (; i < k; i++)
+		put_scales(row, 2 * (size_t)i, out + (size_t)i * 16);
 }
 
-static void chunk_f16(uint32_t type, const uint8_t *const row[PANEL], uint8_t *out)
+static void panel_words(const uint8_t *const row[PANEL], uint32_t k, uint8_t *out)
 {
-	(void)type;
-	put_scales(row, 0, out);
+	uint32_t i = 0;
+
+	for (; k - i >= 4; i += 4) {
+		__m128i n[PANEL];
+		__m256i t[4];
+
+		UNROLL
+		for (int r = 0; r < PANEL; r++)
+			n[r] = load128(row[r] + 4 * (size_t)i);
+		transpose_words(n, t);
+		UNROLL
+		for (int j = 0; j < 4; j++)
+			store256(out + (i + (size_t)j) * 32, t[j]);
+	}
+	for (; i < k; i++)
+		for (int r = 0; r < PANEL; r++)
+			memcpy(out + (size_t)i * 32 + 4 * r, row[r] + 4 * (size_t)i, 4);
 }
+
+/* ---- blocks of 32 ---- */
 
 static void chunk_q4(uint32_t type, const uint8_t *const row[PANEL], uint8_t *out)
 {
@@ -307,11 +318,16 @@ static void chunk_k(uint32_t type, const uint8_t *const row[PANEL], uint8_t *out
 
 /* ---- entry ---- */
 
-INLINE void panel_pack(const struct pack_form *f, chunk_fn *pack, const uint8_t *row[PANEL], size_t block,
-	uint32_t n_chunks, uint8_t *out)
+static void panel_pack(const struct pack_form *f, const uint8_t *row[PANEL], uint32_t k, uint8_t *out)
 {
-	for (uint32_t i = 0; i < n_chunks; i++, out += f->bytes) {
-		pack(f->type, row, out);
+	const size_t block = dequant_block_bytes(f->type);
+
+	if (!f->pack) {
+		(f->bytes == 16 ? panel_halves : panel_words)(row, k, out);
+		return;
+	}
+	for (uint32_t i = 0; i < k; i += f->k, out += f->bytes) {
+		f->pack(f->type, row, out);
 		for (int r = 0; r < PANEL; r++)
 			row[r] += block;
 	}
@@ -325,11 +341,10 @@ void avx2_weight_pack(const struct linear_weight *w, const void *src, uint32_t n
 	if (!f)
 		return;
 	for (uint32_t j = n0; j < n1; j += PANEL) {
-		const size_t block = dequant_block_bytes(w->type), stride = w->k / f->k * block;
-		uint8_t *out = (uint8_t *)dst + (size_t)(j / PANEL) * (w->k / f->k) * f->bytes;
+		const size_t chunks = w->k / f->k, stride = chunks * dequant_block_bytes(w->type);
 
 		for (uint32_t r = 0; r < PANEL; r++)
 			row[r] = (const uint8_t *)src + (j + r < w->n ? j + r : w->n - 1) * stride;
-		panel_pack(f, f->pack, row, block, w->k / f->k, out);
+		panel_pack(f, row, w->k, (uint8_t *)dst + j / PANEL * chunks * f->bytes);
 	}
 }
