@@ -180,6 +180,11 @@ INLINE __m256i mac32(__m256i acc, __m256i u, __m256i q)
 {
 	return _mm256_add_epi32(acc, _mm256_madd_epi16(u, q));
 }
+#define MUL16_2X1(a0, a1, u0, u1, p)                                                                         \
+	do {                                                                                                 \
+		(a0) = _mm256_maddubs_epi16((u0), bcast(p));                                                 \
+		(a1) = _mm256_maddubs_epi16((u1), bcast(p));                                                 \
+	} while (0)
 #define MAC16_2X1(a0, a1, u0, u1, p)                                                                         \
 	do {                                                                                                 \
 		(a0) = mac16((a0), (u0), bcast(p));                                                          \
