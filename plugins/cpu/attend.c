@@ -45,36 +45,50 @@ static void token_store(const struct lane *l, const struct plan_attend *a, uint3
 		v.p + tok * v.ld + (size_t)kv_head * a->shape.dim);
 }
 
-void attend_store(const struct lane *l, const struct plan_attend *a, uint32_t t0, uint32_t t1, uint32_t head0,
-	uint32_t head_step)
+void attend_store(const struct lane *l, const struct plan_attend *a, uint32_t t0, uint32_t t1)
 {
-	for (uint32_t h = head0; h < a->shape.kv_heads; h += head_step)
+	for (uint32_t h = 0; h < a->shape.kv_heads; h++)
 		for (uint32_t t = t0; t < t1; t++)
 			token_store(l, a, t, h);
 }
 
 /* ---- tiles ----------------------------------------------------------------------------------------- */
 /* Where 16 keys lie; false when no page holds them (dropped, or past the end). */
-static bool half_find(const struct view *w, uint32_t key, struct attn_half *h)
+static bool half_find(const struct view *w, uint32_t kv_head, uint32_t key, struct attn_half *h)
 {
 	uint32_t T = w->a->shape.page, i = key / T;
 
 	if (i >= w->n_pages || w->page[i] == TNP_PAGE_HOLE)
 		return false;
-	h->head = kv_head_at(w->l->m->step.kv, w->group, w->page[i], w->a->slot, w->kv_head);
+	h->head = kv_head_at(w->l->m->step.kv, w->group, w->page[i], w->a->slot, kv_head);
 	h->token = key % T;
 	return true;
 }
 
 /* A half without a page is hidden from every row: any readable keys will do. */
-static void halves_find(const struct view *w, uint32_t key, struct attn_half half[2])
+static bool halves_find(const struct view *w, uint32_t kv_head, uint32_t key, struct attn_half half[2])
 {
-	bool first = half_find(w, key, &half[0]), second = half_find(w, key + ATTN_HALF, &half[1]);
+	bool first = half_find(w, kv_head, key, &half[0]),
+	     second = half_find(w, kv_head, key + ATTN_HALF, &half[1]);
 
 	if (!first)
 		half[0] = half[1];
 	if (!second)
 		half[1] = half[0];
+	return first || second;
+}
+
+/* The keys likely to be wanted next: of this head, else of its neighbour. */
+static void next_find(const struct view *w, uint32_t key, uint32_t end, struct attn_half half[4])
+{
+	uint32_t next = key + ATTN_TILE, head = w->kv_head;
+
+	if (next >= end) {
+		next = end - 1 - (end - 1) % ATTN_SEGMENT;
+		head = head + 1 < w->a->shape.kv_heads ? head + 1 : head;
+	}
+	if (!halves_find(w, head, next, half + 2))
+		memcpy(half + 2, half, 2 * sizeof *half);
 }
 
 static void tile_fill(const struct view *w, uint32_t key, const struct attn_half half[2])
@@ -100,15 +114,17 @@ static int32_t clip(uint32_t at, uint32_t key)
 }
 
 /* One tile for all rows of the unit, three at a time. */
-static void tile_run(const struct view *w, uint32_t key)
+static void tile_run(const struct view *w, uint32_t key, uint32_t end)
 {
 	const struct attn_shape *s = &w->a->shape;
 	const struct attn_ops *ops = w->l->m->dev->isa->attn;
 	bool direct = w->a->causal && ops->tile_page && w->n_rows <= 2 * ATTN_ROWS;
-	struct attn_half half[2] = { { 0 } };
+	struct attn_half half[4] = { { 0 } };
 
 	if (w->a->causal)
-		halves_find(w, key, half);
+		(void)halves_find(w, w->kv_head, key, half);
+	if (direct)
+		next_find(w, key, end, half);
 	if (!direct)
 		tile_fill(w, key, half);
 	for (uint32_t r = 0; r < w->n_rows; r += ATTN_ROWS) {
@@ -143,7 +159,7 @@ static void segment_run(const struct view *w, uint32_t seg, struct span all)
 	if (key < all.lo)
 		key = all.lo / ATTN_TILE * ATTN_TILE;
 	for (; key < end; key += ATTN_TILE)
-		tile_run(w, key);
+		tile_run(w, key, end);
 }
 
 /* ---- merging --------------------------------------------------------------------------------------- */
@@ -177,7 +193,7 @@ static void part_deliver(const struct view *w)
 	const struct plan *p = w->l->m->plan;
 	uint32_t pair = w->u->split * w->a->shape.kv_heads + w->kv_head;
 	float *common = (float *)(w->l->m->ws + p->split) + (size_t)pair * p->max_segments * p->split_state;
-	struct counter *c = &w->l->m->counter[2 * p->n_phases + 2 + pair];
+	struct counter *c = &w->l->m->counter[pair];
 
 	memcpy(common + (size_t)w->u->part * p->split_state, w->seg, w->n_rows * w->stride * sizeof(float));
 	if (atomic_fetch_add_explicit(&c->next, 1, memory_order_acq_rel) + 1 < w->u->n_parts)

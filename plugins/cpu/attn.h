@@ -50,8 +50,8 @@ struct attn_ops {
 	 * are none. q [n][pad] is scaled; st + i * stride is row i's state. */
 	void (*tile_wide)(const struct attn_shape *s, const float *tile, uint32_t n, const float *q,
 		const int32_t *lo, const int32_t *hi, float *st, size_t stride);
-	/* Straight from the pages; the same bits. */
-	void (*tile_page)(const struct attn_shape *s, const struct attn_half half[2], uint32_t n,
+	/* Straight from the pages; the same bits. half[2], half[3]: keys to fetch meanwhile. */
+	void (*tile_page)(const struct attn_shape *s, const struct attn_half half[4], uint32_t n,
 		const float *q, const int32_t *lo, const int32_t *hi, float *st, size_t stride);
 	void (*merge)(uint32_t pad, const float *from, float *into); /* `into` holds the earlier keys */
 	void (*finish)(uint32_t dim, const float *st, float *out);   /* o / sum(l)                    */

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One step: all threads walk the phases of the plan, see plan.h. Work inside a phase is claimed in pieces from a
- * counter; which thread does a piece never matters to its bits.
+ * One step: the phases of the plan as stages of a job, see plan.h and pool.h. Which thread does a piece never matters to
+ * its bits. With few rows a thread makes them for itself when it claims its first piece of a phase; the first piece
+ * of all makes them in the arena, where later phases find them.
  */
 #include "model.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum { ROWS_PIECE = 8, LANE_PIECES = 8 };
+enum { ROWS_PIECE = 8, LANE_PIECES = 8, PIECE_BYTES = 32 << 10 };
 
 static uint64_t now_ns(void)
 {
@@ -15,18 +16,6 @@ static uint64_t now_ns(void)
 
 	(void)clock_gettime(CLOCK_MONOTONIC, &t);
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-/* Next piece [*at, *at + n) of a counter, false when `end` is reached. */
-static bool piece_claim(struct counter *c, uint32_t n, uint32_t end, uint32_t *at)
-{
-	*at = atomic_fetch_add_explicit(&c->next, n, memory_order_relaxed);
-	return *at < end;
-}
-
-static struct counter *phase_counter(const struct lane *l, uint32_t which)
-{
-	return &l->m->counter[2 * l->phase + which];
 }
 
 /* ---- activations of a product ------------------------------------------------------------------ */
@@ -127,45 +116,85 @@ static void columns_run(
 		cols_run(l, &l->m->plan->ops[ph->cols[i]], 0, m, j0, j1);
 }
 
-static void products_run(const struct lane *l, const struct plan_phase *ph, uint32_t m)
+/* ---- stages ------------------------------------------------------------------------------------------ */
+/* Panels of a phase's products: of all in a row, or of one where columns go together. */
+static uint32_t phase_panels(const struct tnp_model *m, const struct plan_phase *ph)
 {
-	const struct plan *p = l->m->plan;
-	uint32_t rows = l->m->dev->isa->linear->panel_rows, total = 0, piece, at;
+	uint32_t rows = m->dev->isa->linear->panel_rows, n = 0;
 
-	for (uint32_t i = 0; i < ph->n_segs; i++)
-		total += panels(p->segs[ph->segs[i]].w.n, rows);
 	if (ph->n_cols)
-		total = panels(ph->cols_n, rows);
-	piece = l->n_threads == 1 ? total : total / (l->n_threads * LANE_PIECES);
-	piece = piece ? piece : 1;
-	while (piece_claim(phase_counter(l, 1), piece, total, &at)) {
-		uint32_t end = total - at < piece ? total : at + piece;
-
-		if (ph->n_cols)
-			columns_run(l, ph, m, at, end);
-		else
-			panels_run(l, ph, m, at, end);
-	}
+		return panels(ph->cols_n, rows);
+	for (uint32_t i = 0; i < ph->n_segs; i++)
+		n += panels(m->plan->segs[ph->segs[i]].w.n, rows);
+	return n;
 }
 
-/* ---- attention ------------------------------------------------------------------------------------- */
-static void units_run(const struct lane *l, const struct plan_attend *a, bool store)
+/* Panels of a piece: some pieces a thread, so that a slow one can be helped, but none too small to be worth a claim. */
+static uint32_t piece_panels(const struct tnp_model *m, const struct plan_phase *ph, uint32_t total)
 {
-	const struct step *s = &l->m->step;
-	uint32_t heads = a->shape.kv_heads, end = s->n_units[a->units] * heads, at;
+	uint64_t work = 0, pieces, most = (uint64_t)m->plan->n_threads * LANE_PIECES;
 
-	while (piece_claim(phase_counter(l, 1), 1, end, &at))
-		attend_unit(l, a, &s->units[a->units][at / heads], at % heads, store);
+	if (m->plan->n_threads == 1)
+		return total;
+	for (uint32_t i = 0; i < ph->n_segs; i++)
+		work += (uint64_t)m->plan->segs[ph->segs[i]].w.n * ph->k / 2;
+	pieces = work * m->step.n[ph->space] / PIECE_BYTES;
+	pieces = pieces > most ? most : pieces;
+	pieces = pieces < m->plan->n_threads ? m->plan->n_threads : pieces;
+	return (uint32_t)((total + pieces - 1) / pieces);
 }
 
-/* ---- a phase ------------------------------------------------------------------------------------------ */
-static bool stores(const struct lane *l, const struct plan_phase *ph)
+static bool stores(const struct tnp_model *m, const struct plan_phase *ph)
 {
-	const struct plan_attend *a = &l->m->plan->attends[ph->attend];
+	const struct plan_attend *a = &m->plan->attends[ph->attend];
 
 	return ph->main == MAIN_ATTEND && a->causal && a->k != TNP_NONE;
 }
 
+static void stage_add(
+	struct tnp_model *m, uint32_t phase, enum stage_kind kind, bool alone, uint32_t pieces, uint32_t size)
+{
+	m->stage[m->n_stages] = (struct stage){ phase, kind, size, alone };
+	m->pieces[m->n_stages++] = pieces;
+}
+
+/* Keys of one step are all stored before any is read, unless each sequence has one token: then the thread that
+ * needs a key stores it. */
+static void phase_stages(struct tnp_model *m, uint32_t number)
+{
+	const struct plan_phase *ph = &m->plan->phases[number];
+	uint32_t rows = m->step.n[ph->space], total;
+	bool alone = rows < PLAN_SMALL && (m->step.single || !stores(m, ph)) && ph->main != MAIN_NONE;
+	uint32_t piece = (uint32_t)cpu_round_up(ROWS_PIECE, m->dev->isa->linear->act_rows);
+
+	if (!rows)
+		return;
+	if (!alone)
+		stage_add(m, number, STAGE_ROWS, false, (rows + piece - 1) / piece, piece);
+	if (ph->main == MAIN_LINEAR) {
+		total = phase_panels(m, ph);
+		piece = piece_panels(m, ph, total);
+		stage_add(m, number, STAGE_MAIN, alone, (total + piece - 1) / piece, piece);
+	} else if (ph->main == MAIN_ATTEND) {
+		const struct plan_attend *a = &m->plan->attends[ph->attend];
+
+		stage_add(m, number, STAGE_MAIN, alone, m->step.n_units[a->units] * a->shape.kv_heads, 1);
+	}
+}
+
+static void stages_make(struct tnp_model *m)
+{
+	const struct plan *p = m->plan;
+
+	m->n_stages = 0;
+	if (p->n_ropes)
+		stage_add(m, 0, STAGE_ROPES, false, (m->step.n[SPACE_TOKENS] + ROWS_PIECE - 1) / ROWS_PIECE,
+			ROWS_PIECE);
+	for (uint32_t i = 0; i < p->n_phases; i++)
+		phase_stages(m, i);
+}
+
+/* ---- pieces -------------------------------------------------------------------------------------------- */
 static void rows_do(const struct lane *l, const struct plan_phase *ph, uint32_t r0, uint32_t r1)
 {
 	for (uint32_t i = 0; i < ph->n_rows; i++)
@@ -174,82 +203,62 @@ static void rows_do(const struct lane *l, const struct plan_phase *ph, uint32_t 
 		acts_pack(l, r0, r1);
 }
 
-/* Few rows: each thread has its own copy. Without a main part nobody needs one but thread 0. */
-static void rows_alone(const struct lane *l, const struct plan_phase *ph, uint32_t m)
+static void rows_piece(const struct lane *l, const struct plan_phase *ph, uint32_t r0, uint32_t r1)
 {
-	if (ph->main != MAIN_NONE || l->thread == 0)
+	rows_do(l, ph, r0, r1);
+	if (stores(l->m, ph))
+		attend_store(l, &l->m->plan->attends[ph->attend], r0, r1);
+}
+
+static void main_piece(struct lane *l, const struct plan_phase *ph, const struct stage *s, uint32_t piece)
+{
+	uint32_t m = l->m->step.n[ph->space], p0 = piece * s->size, p1 = p0 + s->size;
+
+	if (s->alone && l->ready != l->m->stage_base + (uint32_t)(s - l->m->stage)) {
+		l->ready = l->m->stage_base + (uint32_t)(s - l->m->stage);
+		l->shadowed = piece != 0;
 		rows_do(l, ph, 0, m);
-	if (!stores(l, ph) || l->m->step.single)
-		return;
-	attend_store(l, &l->m->plan->attends[ph->attend], 0, m, l->thread, l->n_threads);
-	pool_barrier(l->m->dev->pool);
-}
-
-static void rows_shared(const struct lane *l, const struct plan_phase *ph, uint32_t m)
-{
-	uint32_t group = l->m->dev->isa->linear->act_rows, piece = (uint32_t)cpu_round_up(ROWS_PIECE, group),
-		 at;
-
-	while (piece_claim(phase_counter(l, 0), piece, m, &at)) {
-		uint32_t end = m - at < piece ? m : at + piece;
-
-		rows_do(l, ph, at, end);
-		if (stores(l, ph))
-			attend_store(l, &l->m->plan->attends[ph->attend], at, end, 0, 1);
 	}
-	if (ph->main != MAIN_NONE)
-		pool_barrier(l->m->dev->pool);
+	if (ph->main == MAIN_LINEAR) {
+		uint32_t total = phase_panels(l->m, ph);
+
+		p1 = p1 < total ? p1 : total;
+		if (ph->n_cols)
+			columns_run(l, ph, m, p0, p1);
+		else
+			panels_run(l, ph, m, p0, p1);
+	} else {
+		const struct plan_attend *a = &l->m->plan->attends[ph->attend];
+		const struct unit *u = &l->m->step.units[a->units][piece / a->shape.kv_heads];
+
+		attend_unit(l, a, u, piece % a->shape.kv_heads, s->alone && stores(l->m, ph));
+	}
 }
 
-static void phase_run(struct lane *l, uint32_t number)
-{
-	const struct plan_phase *ph = &l->m->plan->phases[number];
-	uint32_t m = l->m->step.n[ph->space];
-
-	if (!m)
-		return;
-	l->phase = number;
-	l->alone = m < PLAN_SMALL;
-	if (l->alone)
-		rows_alone(l, ph, m);
-	else
-		rows_shared(l, ph, m);
-	if (ph->main == MAIN_LINEAR)
-		products_run(l, ph, m);
-	if (ph->main == MAIN_ATTEND)
-		units_run(l, &l->m->plan->attends[ph->attend], l->alone && l->m->step.single);
-	pool_barrier(l->m->dev->pool);
-}
-
-static void ropes_run(const struct lane *l)
-{
-	const struct plan *p = l->m->plan;
-	uint32_t m = l->m->step.n[SPACE_TOKENS], at;
-
-	while (piece_claim(&l->m->counter[2 * p->n_phases], ROWS_PIECE, m, &at))
-		for (uint32_t i = 0; i < p->n_ropes; i++)
-			rope_table(l->m, &p->ropes[i], at, m - at < ROWS_PIECE ? m : at + ROWS_PIECE);
-	pool_barrier(l->m->dev->pool);
-}
-
-static void step_thread(void *arg, uint32_t thread, uint32_t n_threads)
+static void piece_run(void *arg, uint32_t thread, uint32_t stage, uint32_t piece)
 {
 	struct tnp_model *m = arg;
-	const struct plan *p = m->plan;
-	struct lane l = { .m = m,
-		.thread = thread,
-		.n_threads = n_threads,
-		.own = m->ws + p->threads + thread * p->thread_bytes };
+	const struct stage *s = &m->stage[stage];
+	const struct plan_phase *ph = &m->plan->phases[s->phase];
+	struct lane *l = &m->lane[thread];
+	uint32_t rows = s->kind == STAGE_ROPES ? m->step.n[SPACE_TOKENS] : m->step.n[ph->space];
+	uint32_t r0 = piece * s->size, r1 = rows - r0 < s->size ? rows : r0 + s->size;
 
-	if (p->n_ropes)
-		ropes_run(&l);
-	for (uint32_t i = 0; i < p->n_phases; i++) {
-		if (m->times && thread == 0)
-			m->times[i] = now_ns();
-		phase_run(&l, i);
+	if (m->times && piece == 0 && !m->times[s->phase])
+		m->times[s->phase] = now_ns();
+	l->phase = s->phase;
+	l->alone = s->alone;
+	switch (s->kind) {
+	case STAGE_ROPES:
+		for (uint32_t i = 0; i < m->plan->n_ropes; i++)
+			rope_table(m, &m->plan->ropes[i], r0, r1);
+		break;
+	case STAGE_ROWS:
+		rows_piece(l, ph, r0, r1);
+		break;
+	default:
+		main_piece(l, ph, s, piece);
 	}
-	if (m->times && thread == 0)
-		m->times[p->n_phases] = now_ns();
 }
 
 /* ---- values that live outside the arena -------------------------------------------------------------- */
@@ -318,6 +327,18 @@ static void outs_copy(struct tnp_model *m, bool spilled)
 	}
 }
 
+/* A phase ends where the next one begins; one without rows takes no time. */
+static void times_finish(struct tnp_model *m)
+{
+	uint64_t end = now_ns();
+
+	m->times[m->plan->n_phases] = end;
+	for (uint32_t i = m->plan->n_phases; i-- > 0; end = m->times[i])
+		if (!m->times[i])
+			m->times[i] = end;
+	m->profiled = true;
+}
+
 tnp_rc exec_step(struct tnp_model *m, struct tnp_error *e)
 {
 	bool whole = m->step.n[SPACE_SEQS] == m->step.b->n_seqs;
@@ -325,12 +346,15 @@ tnp_rc exec_step(struct tnp_model *m, struct tnp_error *e)
 
 	if (!whole && !spill)
 		return cpu_fail(e, TNP_E_NOMEM, 0, "batch: no memory to leave out the sequences that failed");
-	for (uint32_t i = 0; i < 2 * m->plan->n_phases + 2; i++)
-		atomic_store_explicit(&m->counter[i].next, 0, memory_order_relaxed);
+	if (m->times)
+		memset(m->times, 0, (m->plan->n_phases + 1) * sizeof *m->times);
+	m->stage_base += m->n_stages;
+	stages_make(m);
 	refs_bind(m, spill);
-	pool_run(m->dev->pool, step_thread, m);
+	pool_run(m->dev->pool, piece_run, m, m->pieces, m->n_stages);
 	outs_copy(m, spill != NULL);
-	m->profiled = m->times != NULL;
+	if (m->times)
+		times_finish(m);
 	free(spill);
 	return TNP_OK;
 }

@@ -32,11 +32,16 @@ EXTRA_DIST += plugins/cpu/cpu.plugin plugins/cpu/README.md
 
 if HAVE_CMOCKA
 if PLUGIN_CPU
-check_PROGRAMS += tests/unit/test_cpu_values
-TESTS += tests/unit/test_cpu_values
+CPU_TESTS = tests/unit/test_cpu_values tests/unit/test_cpu_invariance
+check_PROGRAMS += $(CPU_TESTS)
+TESTS += $(CPU_TESTS)
+THREAD_TESTS += $(CPU_TESTS)
 CPU_TEST_SOURCES = tests/unit/tnp_drive.c tests/unit/tnp_drive.h tests/unit/tnp_make.c tests/unit/tnp_make.h
 tests_unit_test_cpu_values_SOURCES = tests/unit/test_cpu_values.c $(CPU_TEST_SOURCES)
 tests_unit_test_cpu_values_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_cpu_values_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS) -lm
+tests_unit_test_cpu_invariance_SOURCES = tests/unit/test_cpu_invariance.c $(CPU_TEST_SOURCES)
+tests_unit_test_cpu_invariance_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_cpu_invariance_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS) -lm
 endif
 endif

@@ -82,7 +82,9 @@ static uint64_t weights_bytes(const struct plan *p)
 static uint64_t heap_bytes(const struct plan *p)
 {
 	return p->heap_bytes + sizeof(struct tnp_model) + p->n_vals * sizeof(struct rows_ref) +
-		p->n_segs * sizeof(void *) + (p->n_phases + 1) * sizeof(uint64_t);
+		p->n_segs * sizeof(void *) + p->n_threads * sizeof(struct lane) +
+		(2 * p->n_phases + 1) * (sizeof(struct stage) + sizeof(uint32_t)) +
+		(p->n_phases + 1) * sizeof(uint64_t);
 }
 
 static void sizes_fill(const struct plan *p, struct tnp_sizes *s)
@@ -137,9 +139,7 @@ tnp_rc model_sizes(struct tnp_dev *d, const struct tnp_graph *g, const struct tn
 /* ---- weights ----------------------------------------------------------------------------------------- */
 struct packing {
 	struct tnp_model *m;
-	struct counter next;
 	_Atomic uint32_t stopped;
-	uint32_t total;
 };
 
 enum { PACK_PANELS = 16 };
@@ -160,47 +160,39 @@ static const void *seg_source(const struct tnp_model *m, const struct plan_seg *
 		(uint64_t)s->row0 * (s->w.k / type.block) * type.bytes;
 }
 
-static void piece_pack(struct tnp_model *m, const struct plan_seg *s, uint32_t piece)
-{
-	uint32_t rows = m->dev->isa->linear->panel_rows * PACK_PANELS, n0 = piece * rows;
-	uint32_t n1 = s->w.n - n0 < rows ? s->w.n : n0 + rows;
-
-	m->dev->isa->linear->weight_pack(&s->w, seg_source(m, s), n0, n1, m->weights + s->pack);
-}
-
-/* Pieces are numbered through all segments; a thread walks along as its numbers grow. */
-static void pack_thread(void *arg, uint32_t thread, uint32_t n_threads)
+/* A stage is a segment. */
+static void piece_pack(void *arg, uint32_t thread, uint32_t stage, uint32_t piece)
 {
 	struct packing *k = arg;
-	const struct plan *p = k->m->plan;
-	uint32_t seg = 0, first = 0, at;
+	const struct plan_seg *s = &k->m->plan->segs[stage];
+	const struct linear_ops *ops = k->m->dev->isa->linear;
+	uint32_t rows = ops->panel_rows * PACK_PANELS, n0 = piece * rows,
+		 n1 = s->w.n - n0 < rows ? s->w.n : n0 + rows;
 
-	(void)n_threads;
-	while ((at = atomic_fetch_add_explicit(&k->next.next, 1, memory_order_relaxed)) < k->total) {
-		while (at - first >= seg_pieces(k->m, &p->segs[seg]))
-			first += seg_pieces(k->m, &p->segs[seg++]);
-		if (thread == 0 && cpu_stopping())
-			atomic_store_explicit(&k->stopped, 1, memory_order_relaxed);
-		if (atomic_load_explicit(&k->stopped, memory_order_relaxed))
-			return;
-		piece_pack(k->m, &p->segs[seg], at - first);
-	}
+	if (thread == 0 && cpu_stopping())
+		atomic_store_explicit(&k->stopped, 1, memory_order_relaxed);
+	if (!atomic_load_explicit(&k->stopped, memory_order_relaxed))
+		ops->weight_pack(&s->w, seg_source(k->m, s), n0, n1, k->m->weights + s->pack);
 }
 
 static tnp_rc weights_pack(struct tnp_model *m, struct tnp_error *e)
 {
 	const struct plan *p = m->plan;
 	struct packing k = { .m = m };
+	uint32_t *pieces = calloc((size_t)p->n_segs + 1, sizeof *pieces);
 
+	if (!pieces)
+		return cpu_fail(e, TNP_E_NOMEM, 0, "model: no memory");
 	for (uint32_t i = 0; i < p->n_segs; i++) {
 		const struct plan_seg *s = &p->segs[i];
 
-		k.total += seg_pieces(m, s);
+		pieces[i] = seg_pieces(m, s);
 		m->seg_data[i] = !s->pack_bytes
 			? seg_source(m, s)
 			: m->weights + (s->shares == TNP_NONE ? s->pack : p->segs[s->shares].pack);
 	}
-	pool_run(m->dev->pool, pack_thread, &k);
+	pool_run(m->dev->pool, piece_pack, &k, pieces, p->n_segs);
+	free(pieces);
 	return atomic_load(&k.stopped) ? cpu_fail(e, TNP_E_CANCELLED, 0, "model: the host is stopping")
 				       : TNP_OK;
 }
@@ -252,6 +244,10 @@ static void refs_fill(struct tnp_model *m)
 	step_fill(&m->step, p, m->ws + p->step);
 	for (uint32_t i = 0; i < p->n_units; i++)
 		m->step.units[i] = (struct unit *)(m->ws + p->units[i].offset);
+	for (uint32_t i = 0; i < p->n_threads; i++)
+		m->lane[i] = (struct lane){
+			.m = m, .own = m->ws + p->threads + i * p->thread_bytes, .ready = UINT64_MAX
+		};
 }
 
 static bool model_alloc(struct tnp_model *m)
@@ -263,7 +259,10 @@ static bool model_alloc(struct tnp_model *m)
 	m->ws = cpu_map(p->workspace);
 	m->ref = calloc((size_t)p->n_vals + 1, sizeof *m->ref);
 	m->seg_data = calloc((size_t)p->n_segs + 1, sizeof *m->seg_data);
-	return m->weights && m->ws && m->ref && m->seg_data;
+	m->lane = aligned_alloc(64, p->n_threads * sizeof *m->lane);
+	m->stage = calloc(2 * (size_t)p->n_phases + 1, sizeof *m->stage);
+	m->pieces = calloc(2 * (size_t)p->n_phases + 1, sizeof *m->pieces);
+	return m->weights && m->ws && m->ref && m->seg_data && m->lane && m->stage && m->pieces;
 }
 
 static tnp_rc model_fill(struct tnp_model *m, struct tnp_error *e)
@@ -309,6 +308,9 @@ void model_close(struct tnp_model *m)
 	cpu_unmap(m->ws, m->plan ? m->plan->workspace : 0);
 	free(m->ref);
 	free(m->seg_data);
+	free(m->lane);
+	free(m->stage);
+	free(m->pieces);
 	free(m->times);
 	plan_free(m->plan);
 	free(m);

@@ -39,6 +39,15 @@ struct step {
 	struct unit *units[PLAN_UNITS];
 };
 
+enum stage_kind { STAGE_ROPES, STAGE_ROWS, STAGE_MAIN };
+struct stage { /* of a step */
+	uint32_t phase;
+	enum stage_kind kind;
+	uint32_t size; /* rows or panels of a piece */
+	bool alone;    /* every thread makes the phase's rows for itself */
+};
+
+struct lane;
 struct tnp_model {
 	struct tnp_dev *dev;
 	struct tnp_graph g;
@@ -48,7 +57,12 @@ struct tnp_model {
 	const float *consts;
 	struct rows_ref *ref;	 /* [n_vals] */
 	const void **seg_data;	 /* [n_segs] */
-	struct counter *counter; /* [2 a phase], rope tables, unused, [split_heads] */
+	struct counter *counter; /* [split_heads] parts delivered */
+	struct lane *lane;	 /* [n_threads] */
+	struct stage *stage;	 /* [2 n_phases + 1] of this step */
+	uint32_t *pieces;	 /* of each stage */
+	uint32_t n_stages;
+	uint64_t stage_base; /* stages of all steps before */
 	struct step step;
 	uint64_t *times; /* [n_phases + 1] or NULL: not profiling */
 	bool profiled;	 /* times are of a finished step */
@@ -64,17 +78,19 @@ struct tnp_kv {
 
 /* What a thread carries through a step. */
 struct lane {
-	struct tnp_model *m;
-	uint32_t thread, n_threads, phase;
-	bool alone;   /* this phase's rows are done by every thread for itself */
-	uint8_t *own; /* its part of the workspace */
+	_Alignas(64) struct tnp_model *m;
+	uint8_t *own;	/* its part of the workspace */
+	uint64_t ready; /* stage whose rows it made for itself last */
+	uint32_t phase;
+	bool alone,
+		shadowed; /* rows of this phase are the thread's own; they lie in its shadow, not in the arena */
 };
 
 static inline struct rows_ref lane_rows(const struct lane *l, uint32_t val)
 {
 	const struct plan_val *v = &l->m->plan->vals[val];
 
-	if (l->alone && l->thread && v->row_phase == l->phase)
+	if (l->alone && l->shadowed && v->row_phase == l->phase)
 		return (struct rows_ref){ (float *)(l->own + l->m->plan->t_shadow) + v->shadow,
 			cpu_round_up(v->width, 16) };
 	return l->m->ref[val];
@@ -91,8 +107,7 @@ void cols_run(
 void rope_table(const struct tnp_model *m, const struct plan_rope *r, uint32_t t0, uint32_t t1);
 
 /* attend.c */
-void attend_store(const struct lane *l, const struct plan_attend *a, uint32_t t0, uint32_t t1, uint32_t head0,
-	uint32_t head_step);
+void attend_store(const struct lane *l, const struct plan_attend *a, uint32_t t0, uint32_t t1);
 void attend_unit(const struct lane *l, const struct plan_attend *a, const struct unit *u, uint32_t kv_head,
 	bool store);
 

@@ -739,7 +739,7 @@ static void workspace_plan(struct plan *p)
 	p->threads = take(&at, p->thread_bytes * p->n_threads);
 	units_plan(p, &at);
 	p->split = take(&at, p->split_bytes);
-	p->counters = take(&at, ((uint64_t)p->n_phases * 2 + 2 + p->split_heads) * 64);
+	p->counters = take(&at, (uint64_t)p->split_heads * 64);
 	p->step = take(&at, plan_step_bytes(p));
 	p->workspace = cpu_map_bytes(at);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A plan: the graph as phases. All threads walk the phases together and meet at a barrier after each, so the number
- * of phases is the price of a step. A phase is
+ * A plan: the graph as phases. A phase is
  *   rows   operators on whole rows (norms, rotary embedding, ...), then
  *   main   matrix products over one input, cut by output columns, or an attention, cut by heads and tokens, then
  *   cols   element operators on the columns just made.
- * With few rows every thread does all of `rows` for itself (into a shadow of its own, thread 0 into the arena), so
- * that a layer of a transformer costs five barriers; with many the rows are shared out and cost one more.
+ * All threads work on one phase at a time, so the number of phases is the price of a step. With few rows every
+ * thread makes `rows` for itself (one of them in the arena, the others in shadows of their own): a layer of a
+ * transformer then costs five stages; with many the rows are shared out as a stage of their own.
  *
  * Built once from graph and limits, before anything big is allocated: the sizes it holds are those that are taken.
  */

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Thread pool of a device: start, barrier, end. Two words are waited on: `job` by workers without work, `round` by
- * threads inside a job. Each has a count of sleepers, so that nobody makes a system call while all spin.
- * Sleeping protocol: a sleeper counts itself in, then lets the kernel compare the word; the waker changes the word,
- * then reads the count. Both sides are sequentially consistent, so one of them sees the other.
+ * Thread pool of a device, see pool.h. One word says what there is to do: number of the stage, how many pieces it has,
+ * which is next. A claim is a compare-and-swap on it. Threads add what they finished to `done`; whoever completes
+ * the stage publishes the next one. A stage without pieces means: job over.
+ *
+ * Sleeping: a sleeper counts itself in, then looks at the word once more; the publisher changes the word, then reads
+ * the count. Both sides are sequentially consistent, so one of them sees the other.
  */
 #include "pool.h"
 #include <errno.h>
@@ -19,11 +21,6 @@
 
 enum { SPIN_NS = 40000, SPIN_BURST = 64 };
 
-struct word {
-	_Alignas(64) _Atomic uint32_t value;
-	_Atomic uint32_t sleepers;
-};
-
 struct worker {
 	struct pool *pool;
 	pthread_t id;
@@ -31,14 +28,27 @@ struct worker {
 };
 
 struct pool {
-	struct word job, round;
-	_Alignas(64) _Atomic uint32_t arrived;
-	_Alignas(64) pool_fn *fn; /* written before `job` changes; NULL: leave */
+	_Alignas(64) _Atomic uint64_t word; /* [24 stage][20 pieces][20 next], see word_make */
+	_Alignas(64) _Atomic uint32_t done; /* pieces of this stage */
+	_Alignas(64) _Atomic uint32_t sleepers;
+	_Atomic uint32_t epoch; /* what sleepers wait on; moves when one of them must look */
+	_Atomic bool quit;
+	/* Written before the word is published, read after a claim: */
+	_Alignas(64) pool_fn *fn;
 	void *arg;
+	const uint32_t *pieces;
+	uint32_t n_stages, stage, sequence;
 	uint32_t n_threads, n_started;
 	bool pin, spin;
 	struct worker worker[]; /* [n_threads], 0 unused */
 };
+
+static uint64_t word_make(uint32_t sequence, uint32_t pieces)
+{
+	return (uint64_t)(sequence & 0xffffff) << 40 | (uint64_t)pieces << 20;
+}
+static uint32_t word_pieces(uint64_t w) { return w >> 20 & POOL_PIECES; }
+static uint32_t word_next(uint64_t w) { return w & POOL_PIECES; }
 
 static inline void cpu_relax(void)
 {
@@ -57,13 +67,14 @@ static uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static bool word_spin(struct word *w, uint32_t old)
+/* ---- waiting ------------------------------------------------------------------------------- */
+static bool word_spin(struct pool *p, uint64_t old)
 {
 	uint64_t end = 0;
 
 	for (;;) {
 		for (int i = 0; i < SPIN_BURST; i++) {
-			if (atomic_load_explicit(&w->value, memory_order_acquire) != old)
+			if (atomic_load_explicit(&p->word, memory_order_acquire) != old)
 				return true;
 			cpu_relax();
 		}
@@ -76,66 +87,114 @@ static bool word_spin(struct word *w, uint32_t old)
 	}
 }
 
-/* Returns when the word is no longer `old`; pairs with word_bump. */
-static void word_wait(struct word *w, uint32_t old, bool spin)
+/* Returns when the word may have changed; pairs with word_publish. */
+static void word_wait(struct pool *p, uint64_t old)
 {
-	if (spin && word_spin(w, old))
+	uint32_t epoch;
+
+	if (p->spin && word_spin(p, old))
 		return;
-	atomic_fetch_add(&w->sleepers, 1);
-	while (atomic_load(&w->value) == old)
-		(void)syscall(SYS_futex, &w->value, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
-	atomic_fetch_sub(&w->sleepers, 1);
+	atomic_fetch_add(&p->sleepers, 1);
+	epoch = atomic_load(&p->epoch);
+	if (atomic_load(&p->word) == old)
+		(void)syscall(SYS_futex, &p->epoch, FUTEX_WAIT_PRIVATE, epoch, NULL, NULL, 0);
+	atomic_fetch_sub(&p->sleepers, 1);
 }
 
-static void word_bump(struct word *w)
+static void word_publish(struct pool *p, uint32_t pieces)
 {
-	atomic_fetch_add(&w->value, 1);
-	if (atomic_load(&w->sleepers))
-		(void)syscall(SYS_futex, &w->value, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+	atomic_store(&p->word, word_make(++p->sequence, pieces));
+	if (!atomic_load(&p->sleepers))
+		return;
+	atomic_fetch_add(&p->epoch, 1);
+	(void)syscall(SYS_futex, &p->epoch, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-void pool_barrier(struct pool *p)
+/* ---- working ------------------------------------------------------------------------------- */
+/* The next stage with pieces from `stage` on, or the end of the job. Only the thread that completed a stage (or the
+ * caller, before the first) is here. */
+static void stage_begin(struct pool *p, uint32_t stage)
 {
-	uint32_t round;
+	while (stage < p->n_stages && !p->pieces[stage])
+		stage++;
+	p->stage = stage;
+	word_publish(p, stage < p->n_stages ? p->pieces[stage] : 0);
+}
 
-	if (p->n_threads == 1)
+/* Claims the next piece; false when there is none in the word that was seen, which *seen then holds. */
+static bool piece_claim(struct pool *p, uint64_t *seen)
+{
+	uint64_t w = atomic_load_explicit(&p->word, memory_order_acquire);
+
+	while (word_next(w) < word_pieces(w))
+		if (atomic_compare_exchange_weak_explicit(
+			    &p->word, &w, w + 1, memory_order_acq_rel, memory_order_acquire)) {
+			*seen = w;
+			return true;
+		}
+	*seen = w;
+	return false;
+}
+
+/* Holding a piece keeps the stage from ending, so all claims up to the next failure are of one stage. */
+static void stage_work(struct pool *p, uint32_t thread, uint64_t seen)
+{
+	uint32_t stage = p->stage, total = word_pieces(seen), n = 0;
+
+	do {
+		p->fn(p->arg, thread, stage, word_next(seen));
+		n++;
+	} while (piece_claim(p, &seen));
+	if (atomic_fetch_add_explicit(&p->done, n, memory_order_acq_rel) + n < total)
 		return;
-	round = atomic_load_explicit(&p->round.value, memory_order_relaxed);
-	if (atomic_fetch_add_explicit(&p->arrived, 1, memory_order_acq_rel) + 1 < p->n_threads) {
-		word_wait(&p->round, round, p->spin);
-		return;
-	}
-	atomic_store_explicit(&p->arrived, 0, memory_order_relaxed);
-	word_bump(&p->round);
+	atomic_store_explicit(&p->done, 0, memory_order_relaxed);
+	stage_begin(p, stage + 1);
 }
 
 static void *worker_main(void *arg)
 {
 	struct worker *w = arg;
-	struct pool *p = w->pool;
+	uint64_t seen;
 
-	for (uint32_t seen = 0;; seen++) {
-		word_wait(&p->job, seen, p->spin);
-		if (!p->fn)
-			return NULL;
-		p->fn(p->arg, w->index, p->n_threads);
-		pool_barrier(p);
-	}
+	while (!atomic_load(&w->pool->quit))
+		if (piece_claim(w->pool, &seen))
+			stage_work(w->pool, w->index, seen);
+		else
+			word_wait(w->pool, seen);
+	return NULL;
 }
 
-void pool_run(struct pool *p, pool_fn *fn, void *arg)
+static void run_alone(pool_fn *fn, void *arg, const uint32_t *pieces, uint32_t n_stages)
 {
+	for (uint32_t i = 0; i < n_stages; i++)
+		for (uint32_t j = 0; j < pieces[i]; j++)
+			fn(arg, 0, i, j);
+}
+
+void pool_run(struct pool *p, pool_fn *fn, void *arg, const uint32_t *pieces, uint32_t n_stages)
+{
+	uint64_t seen;
+
 	if (p->n_threads == 1) {
-		fn(arg, 0, 1);
+		run_alone(fn, arg, pieces, n_stages);
 		return;
 	}
 	p->fn = fn;
 	p->arg = arg;
-	word_bump(&p->job);
-	fn(arg, 0, p->n_threads);
-	pool_barrier(p);
+	p->pieces = pieces;
+	p->n_stages = n_stages;
+	stage_begin(p, 0);
+	for (;;) {
+		if (piece_claim(p, &seen))
+			stage_work(p, 0, seen);
+		else if (!word_pieces(seen))
+			return;
+		else
+			word_wait(p, seen);
+	}
 }
 
+/* ---- threads -------------------------------------------------------------------------------- */
 /* The index-th CPU of `mask`, around and around. */
 static int nth_cpu(const cpu_set_t *mask, uint32_t index)
 {
@@ -218,8 +277,8 @@ void pool_destroy(struct pool *p)
 {
 	if (!p)
 		return;
-	p->fn = NULL;
-	word_bump(&p->job);
+	atomic_store(&p->quit, true);
+	word_publish(p, 0);
 	for (uint32_t i = 1; i <= p->n_started; i++)
 		(void)pthread_join(p->worker[i].id, NULL);
 	free(p);

@@ -260,7 +260,7 @@ void drive_model_open(struct drive_model *m, struct drive_dev *d, struct tnp_mak
 {
 	struct tnp_error e = { .size = sizeof e };
 	struct tnp_sizes sizes = { .size = sizeof sizes };
-	struct tnp_kv_slot slot[16];
+	struct tnp_kv_slot slot[64];
 	struct tnp_kv_spec spec = { .size = sizeof spec,
 		.type = kv_type,
 		.page_tokens = page_tokens,
@@ -316,8 +316,8 @@ void drive_step(struct drive_model *m, const struct drive_part *part, uint32_t n
 	uint32_t tok0[DRIVE_SEQS + 1] = { 0 }, past[DRIVE_SEQS], page0[DRIVE_SEQS + 1] = { 0 }, n_out = 0;
 	struct tnp_pages pages[TNP_MAX_GROUPS];
 	struct tnp_error e = { .size = sizeof e };
-	float *logits = calloc(1024, m->vocab * sizeof *logits);
-	struct tnp_rows rows = { logits, m->vocab };
+	struct tnp_rows rows = { NULL, m->vocab };
+	float *logits;
 	tnp_rc rc[DRIVE_SEQS];
 	uint64_t ticket;
 	struct tnp_batch b = { .size = sizeof b,
@@ -349,6 +349,7 @@ void drive_step(struct drive_model *m, const struct drive_part *part, uint32_t n
 	}
 	for (uint32_t g = 0; g < m->n_groups; g++)
 		pages[g] = (struct tnp_pages){ page0, list[g] };
+	rows.data = logits = calloc(n_out + 1, m->vocab * sizeof *logits);
 	b.n_tokens = tok0[n_parts];
 	b.n_out = n_out;
 	if (m->d->ops->batch(m->model, m->kv, &b, &ticket, &e) ||
