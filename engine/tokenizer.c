@@ -100,6 +100,7 @@ static int create_bytes(struct tokenizer *t, const struct gguf *g, struct error 
 static int create_text(struct tokenizer *t, const struct gguf *g, struct error *e)
 {
 	vocab_byte_tokens(&t->v, t->byte_token);
+	spm_find_crossings(&t->v, t->crosses);
 	return merges_load(&t->merges, g, &t->v, e);
 }
 
@@ -109,6 +110,7 @@ static int create_spm(struct tokenizer *t, struct error *e)
 		return error_set(e, TENON_E_FORMAT,
 			"key \"tokenizer.ggml.scores\": not in the model file, but its kind of tokenizer needs it; take another file");
 	vocab_byte_tokens(&t->v, t->byte_token);
+	spm_find_crossings(&t->v, t->crosses);
 	return specials_build(&t->escaped, &t->v, false, true, true, e);
 }
 

@@ -147,21 +147,16 @@ static bool add_unknown(struct encoder *x, const char *s, uint32_t off, uint32_t
 	return true;
 }
 
-int bpe_encode_text(struct encoder *x, const char *s, size_t len)
+static int encode_word(struct encoder *x, const char *s, size_t len)
 {
 	int rc;
 
 	x->n_symbols = 0;
-	x->unknown_last = false;
-	buf_clear(&x->text);
-	if (!spm_escape(s, len, x->t->dummy_prefix, &x->text))
-		return encoder_no_memory(x);
-	s = x->text.data;
-	for (size_t i = 0, n; i < x->text.len; i += n) {
+	for (size_t i = 0, n; i < len; i += n) {
 		int32_t id;
 		bool ok;
 
-		n = utf8_decode(s + i, x->text.len - i, NULL);
+		n = utf8_decode(s + i, len - i, NULL);
 		id = vocab_find_text(&x->t->v, s + i, n);
 		if (id >= 0)
 			x->unknown_last = false;
@@ -172,4 +167,13 @@ int bpe_encode_text(struct encoder *x, const char *s, size_t len)
 	}
 	rc = merge_by_rank(x, &x->t->merges);
 	return rc ? rc : push_symbols(x);
+}
+
+int bpe_encode_text(struct encoder *x, const char *s, size_t len)
+{
+	x->unknown_last = false;
+	buf_clear(&x->text);
+	if (!spm_escape(s, len, x->t->dummy_prefix, &x->text))
+		return encoder_no_memory(x);
+	return spm_each_word(x, x->text.data, x->text.len, encode_word);
 }

@@ -6,7 +6,9 @@
 #include "engine/tokenizer_priv.h"
 #include <string.h>
 
-enum { NONE = UINT32_MAX };
+#define NONE UINT32_MAX
+
+enum { PAIR_BLOCK = 32 };
 
 int encoder_no_memory(const struct encoder *x)
 {
@@ -215,16 +217,49 @@ static int parse_pair(const struct vocab *v, struct gguf_str s, uint32_t rank, s
 		return -1;
 	memcpy(joined, s.s, n);
 	memcpy(joined + n, space + 1, rest);
-	*out = (struct merge){ vocab_find_text(v, s.s, n), vocab_find_text(v, space + 1, rest), rank,
-		vocab_find_text(v, joined, n + rest) };
+	*out = (struct merge){ vocab_find_known(v, s.s, n), vocab_find_known(v, space + 1, rest), rank,
+		vocab_find_known(v, joined, n + rest) };
 	return out->left < 0 || out->right < 0 || out->id < 0 ? -1 : 0;
+}
+
+static int reserve_pairs(struct merges *m, uint64_t n, struct error *e)
+{
+	uint32_t size = 16;
+
+	while (size < n + n / 2 + 1)
+		size *= 2;
+	m->slot = mem_alloc(MEM_TOKENIZER, size * sizeof *m->slot);
+	if (!m->slot)
+		return error_set(
+			e, TENON_E_NOMEM, "tokenizer: no memory for %llu merges", (unsigned long long)n);
+	memset(m->slot, 0xff, size * sizeof *m->slot);
+	m->mask = size - 1;
+	return TENON_OK;
+}
+
+/* Pairs go into the table a block at a time, so that the memory they land in is under way while others are parsed. */
+static int add_block(struct merges *m, const struct vocab *v, const struct gguf_str *s, uint32_t rank,
+	uint32_t n, uint32_t *bad)
+{
+	struct merge pair[PAIR_BLOCK];
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (parse_pair(v, s[i], rank + i, &pair[i])) {
+			*bad = rank + i;
+			return -1;
+		}
+		__builtin_prefetch(&m->slot[pair_slot(m, pair[i].left, pair[i].right)], 1);
+	}
+	for (uint32_t i = 0; i < n; i++)
+		add_pair(m, pair[i]);
+	return 0;
 }
 
 int merges_load(struct merges *m, const struct gguf *g, const struct vocab *v, struct error *e)
 {
 	static const char key[] = "tokenizer.ggml.merges";
 	struct gguf_array a;
-	uint32_t size = 16;
+	uint32_t bad;
 	int rc = gguf_get_array(g, key, &a, e);
 
 	if (rc)
@@ -233,24 +268,15 @@ int merges_load(struct merges *m, const struct gguf *g, const struct vocab *v, s
 		return error_set(e, TENON_E_FORMAT,
 			"key \"%s\": it is not a list of at most %d strings; take another file", key,
 			TOKENIZER_MAX_VOCAB * 2);
-	while (size < a.n + a.n / 2 + 1)
-		size *= 2;
-	m->slot = mem_alloc(MEM_TOKENIZER, size * sizeof *m->slot);
-	if (!m->slot)
-		return error_set(
-			e, TENON_E_NOMEM, "tokenizer: no memory for %llu merges", (unsigned long long)a.n);
-	memset(m->slot, 0xff, size * sizeof *m->slot);
-	m->mask = size - 1;
+	rc = reserve_pairs(m, a.n, e);
+	if (rc)
+		return rc;
 	m->seed = v->seed;
-	for (uint32_t i = 0; i < a.n; i++) {
-		struct merge pair;
-
-		if (parse_pair(v, a.strs[i], i, &pair))
+	for (uint32_t i = 0; i < a.n; i += PAIR_BLOCK)
+		if (add_block(m, v, a.strs + i, i, MIN_OF((uint32_t)a.n - i, (uint32_t)PAIR_BLOCK), &bad))
 			return error_set(e, TENON_E_FORMAT,
 				"key \"%s\": merge %u is not two tokens that make a third; take another file",
-				key, i);
-		add_pair(m, pair);
-	}
+				key, bad);
 	return TENON_OK;
 }
 

@@ -27,7 +27,7 @@ struct vocab {
 	uint8_t *type;               /* [n] enum token_type                             */
 	uint32_t n;
 	uint64_t seed;               /* of the hash: keeps a file from choosing collisions */
-	uint64_t *slot;              /* [mask + 1] hash's upper half << 32 | id + 1; 0: empty */
+	uint64_t *slot;              /* [mask + 1] upper 40 bits of the hash, id + 1; 0: empty */
 	uint32_t mask;
 	size_t longest_bytes;
 	int32_t bos, eos, unk; /* -1: none */
@@ -39,13 +39,13 @@ void vocab_finish(struct vocab *v);
 int32_t vocab_find(const struct vocab *v, const char *s, size_t len);
 /* The same for what plain text may become: never a control, unknown or byte token. */
 int32_t vocab_find_text(const struct vocab *v, const char *s, size_t len);
+/* The same for a text that is a token in any sound file; of another text it may, very rarely, say yes. */
+int32_t vocab_find_known(const struct vocab *v, const char *s, size_t len);
 float vocab_score(const struct vocab *v, int32_t id);
 /* [256] ids of the tokens <0x00> .. <0xFF>, -1 where there is none. */
 void vocab_byte_tokens(const struct vocab *v, int32_t *out);
 /* 0..255 for the text of a byte token, else -1. */
 int vocab_byte_value(struct gguf_str text);
-/* A keyed hash, for the merge table too. */
-uint64_t vocab_hash(uint64_t seed, const char *s, size_t len);
 static inline uint64_t vocab_mix(uint64_t a, uint64_t b)
 {
 	__uint128_t p = (__uint128_t)a * b;
@@ -167,6 +167,11 @@ int wordpiece_encode(struct encoder *x, const char *s, size_t len);
 /* Text with U+2581 for each space, `prefix` with one more in front. */
 bool spm_escape(const char *s, size_t len, bool prefix, struct buf *out);
 int encoder_push(struct encoder *x, int32_t id);
+/* Marks the bytes that stand in front of U+2581 inside some token. Behind any other byte U+2581 begins a word which no
+ * merge reaches across. */
+void spm_find_crossings(const struct vocab *v, bool crosses[256]);
+/* Calls fn for each part of escaped text that merges stay inside of: words, mostly. */
+int spm_each_word(struct encoder *x, const char *s, size_t len, int (*fn)(struct encoder *, const char *, size_t));
 
 struct tokenizer {
 	enum tokenizer_model model;
@@ -178,6 +183,7 @@ struct tokenizer {
 	struct pre_traits traits;
 	struct merges merges;     /* MODEL_BYTES, MODEL_TEXT */
 	int32_t byte_token[256];  /* of each byte, in whichever way the model writes it; -1: none */
+	bool crosses[256];        /* see spm_find_crossings */
 	bool dummy_prefix, adds_bos, adds_eos;
 	int32_t *eog; /* [n_eog] */
 	size_t n_eog;

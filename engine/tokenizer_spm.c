@@ -22,6 +22,43 @@ bool spm_escape(const char *s, size_t len, bool prefix, struct buf *out)
 	return !out->failed;
 }
 
+/* Next place in (from, end) where U+2581 stands behind another character, or `end`. */
+static const char *next_word(const char *from, const char *end)
+{
+	for (const char *p = from + 1; p < end && (p = memchr(p, U2581[0], (size_t)(end - p))); p++)
+		if (end - p >= 3 && !memcmp(p, U2581, 3) && (p - from < 3 || memcmp(p - 3, U2581, 3)))
+			return p;
+	return end;
+}
+
+void spm_find_crossings(const struct vocab *v, bool crosses[256])
+{
+	for (uint32_t i = 0; i < v->n; i++) {
+		const char *s = v->text[i].s, *end = s + v->text[i].len;
+
+		if (v->type[i] != TOKEN_NORMAL && v->type[i] != TOKEN_UNUSED)
+			continue;
+		for (s = v->text[i].len ? next_word(s, end) : end; s < end; s = next_word(s, end))
+			crosses[(uint8_t)s[-1]] = true;
+	}
+}
+
+int spm_each_word(
+	struct encoder *x, const char *s, size_t len, int (*fn)(struct encoder *, const char *, size_t))
+{
+	const char *end = s + len, *next = s;
+	int rc = TENON_OK;
+
+	while (next < end && !rc) {
+		next = next_word(next, end);
+		if (next < end && x->t->crosses[(uint8_t)next[-1]])
+			continue;
+		rc = fn(x, s, (size_t)(next - s));
+		s = next;
+	}
+	return rc;
+}
+
 /* Text that has no token: the tokens of its bytes, else one unknown token for a whole run of such. */
 static int push_unknown(struct encoder *x, const char *s, size_t len)
 {
@@ -57,8 +94,7 @@ static int push_merged(struct encoder *x, const char *s)
 	return rc;
 }
 
-/* Text without user-defined tokens. */
-static int encode_stretch(struct encoder *x, const char *s, size_t len)
+static int encode_word(struct encoder *x, const char *s, size_t len)
 {
 	int rc;
 
@@ -92,11 +128,11 @@ int spm_encode(struct encoder *x, const char *s, size_t len)
 			continue;
 		}
 		if (i > from)
-			rc = encode_stretch(x, s + from, i - from);
+			rc = spm_each_word(x, s + from, i - from, encode_word);
 		x->unknown_last = false;
 		if (!rc)
 			rc = encoder_push(x, id);
 		from = i += n;
 	}
-	return rc || from == len ? rc : encode_stretch(x, s + from, len - from);
+	return rc || from == len ? rc : spm_each_word(x, s + from, len - from, encode_word);
 }
