@@ -14,3 +14,14 @@ tests_unit_test_gguf_SOURCES = tests/unit/test_gguf.c $(GGUF_MAKE)
 tests_unit_test_gguf_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_gguf_LDADD = $(GGUF_LIBS) $(CMOCKA_LIBS)
 endif
+
+check_PROGRAMS += tests/fuzz/fuzz_gguf
+tests_fuzz_fuzz_gguf_SOURCES = tests/fuzz/fuzz_gguf.c
+tests_fuzz_fuzz_gguf_LDADD = $(GGUF_LIBS)
+EXTRA_DIST += tests/data/fuzz/gguf
+if FUZZERS
+tests_fuzz_fuzz_gguf_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+else
+tests_fuzz_fuzz_gguf_SOURCES += tests/fuzz/replay_main.c
+TESTS += tests/fuzz/fuzz_gguf
+endif

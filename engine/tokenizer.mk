@@ -20,3 +20,14 @@ tests_unit_test_tokenizer_cases_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(JANSSON
 tests_unit_test_tokenizer_cases_LDADD = $(TOKENIZER_LIBS) $(JANSSON_LIBS) $(CMOCKA_LIBS)
 endif
 EXTRA_DIST += tests/data/tokenizer scripts/convert-minilm
+
+check_PROGRAMS += tests/fuzz/fuzz_tokenizer
+tests_fuzz_fuzz_tokenizer_SOURCES = tests/fuzz/fuzz_tokenizer.c $(GGUF_MAKE)
+tests_fuzz_fuzz_tokenizer_LDADD = $(TOKENIZER_LIBS)
+EXTRA_DIST += tests/data/fuzz/tokenizer
+if FUZZERS
+tests_fuzz_fuzz_tokenizer_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+else
+tests_fuzz_fuzz_tokenizer_SOURCES += tests/fuzz/replay_main.c
+TESTS += tests/fuzz/fuzz_tokenizer
+endif
