@@ -126,51 +126,70 @@ static bool frame_text_valid(const char *s, uint32_t len)
 	return utf8_valid(s, len, NULL) && !memchr(s, 0, len);
 }
 
-static int frame_request_model(struct cursor *c, struct frame_request *f, struct error *e)
+static int frame_request_contents(const struct frame_request *f, struct error *e)
 {
-	f->model = cursor_take(c, f->r.model_bytes);
-	if (!f->model)
-		return error_set(e, TENON_E_PROTOCOL, "request: model: cut off");
 	for (uint32_t i = 0; i < f->r.model_bytes; i++)
 		if ((unsigned char)f->model[i] < ' ' || f->model[i] == 0x7f)
 			return frame_bad(e, "model", "control character in the name");
-	return frame_text_valid(f->model, f->r.model_bytes) ? TENON_OK : frame_bad(e, "model", "not UTF-8");
-}
-
-static int frame_request_stops(struct cursor *c, struct frame_request *f, struct error *e)
-{
+	if (!frame_text_valid(f->model, f->r.model_bytes))
+		return frame_bad(e, "model", "not UTF-8");
 	for (uint32_t i = 0; i < f->r.n_stop; i++) {
-		const void *at = cursor_take(c, 4);
-
-		if (!at)
-			return error_set(e, TENON_E_PROTOCOL, "request: stop: cut off");
-		memcpy(&f->stop[i].len, at, 4);
 		if (!f->stop[i].len || f->stop[i].len > WIRE_MAX_STOP_BYTES)
 			return frame_bad(e, "stop", "string of 0 or over 256 bytes");
-		f->stop[i].s = cursor_take(c, f->stop[i].len);
-		if (!f->stop[i].s)
-			return error_set(e, TENON_E_PROTOCOL, "request: stop: cut off");
 		if (!frame_text_valid(f->stop[i].s, f->stop[i].len))
 			return frame_bad(e, "stop", "not UTF-8");
 	}
-	return TENON_OK;
-}
-
-static int frame_request_arrays(struct cursor *c, struct frame_request *f, struct error *e)
-{
-	f->bias = cursor_take(c, f->r.n_bias * (uint32_t)sizeof *f->bias);
-	if (!f->bias)
-		return error_set(e, TENON_E_PROTOCOL, "request: bias: cut off");
 	for (uint32_t i = 0; i < f->r.n_bias; i++)
 		if (f->bias[i].token < 0 || !in_range(f->bias[i].bias, -1e6f, 1e6f))
 			return frame_bad(e, "bias", "negative token, or value not in -1e6..1e6");
-	f->history = cursor_take(c, f->r.n_history * (uint32_t)sizeof *f->history);
-	if (!f->history)
-		return error_set(e, TENON_E_PROTOCOL, "request: history: cut off");
 	for (uint32_t i = 0; i < f->r.n_history; i++)
 		if (f->history[i] < 0)
 			return frame_bad(e, "history", "negative token");
 	return TENON_OK;
+}
+
+static int frame_request_numbers(
+	const struct wire_request *r, bool from_client, uint64_t max_payload, struct error *e)
+{
+	int rc = frame_request_ranges(r, e);
+
+	return rc ? rc : frame_request_rules(r, from_client, max_payload, e);
+}
+
+int frame_request_check(
+	const struct frame_request *f, bool from_client, uint64_t max_payload, struct error *e)
+{
+	int rc = frame_request_numbers(&f->r, from_client, max_payload, e);
+
+	return rc ? rc : frame_request_contents(f, e);
+}
+
+static int frame_cut_off(struct error *e, const char *what)
+{
+	return error_set(e, TENON_E_PROTOCOL, "request: %s: cut off", what);
+}
+
+/* Finds the variable parts; counts were checked, so nothing here overflows. */
+static int frame_request_parts(struct cursor *c, struct frame_request *f, struct error *e)
+{
+	f->model = cursor_take(c, f->r.model_bytes);
+	if (!f->model)
+		return frame_cut_off(e, "model");
+	for (uint32_t i = 0; i < f->r.n_stop; i++) {
+		const void *at = cursor_take(c, 4);
+
+		if (!at)
+			return frame_cut_off(e, "stop");
+		memcpy(&f->stop[i].len, at, 4);
+		f->stop[i].s = cursor_take(c, f->stop[i].len);
+		if (!f->stop[i].s)
+			return frame_cut_off(e, "stop");
+	}
+	f->bias = cursor_take(c, f->r.n_bias * (uint32_t)sizeof *f->bias);
+	if (!f->bias)
+		return frame_cut_off(e, "bias");
+	f->history = cursor_take(c, f->r.n_history * (uint32_t)sizeof *f->history);
+	return f->history ? TENON_OK : frame_cut_off(e, "history");
 }
 
 int frame_request_parse(const void *body, uint32_t bytes, uint16_t flags, bool from_client,
@@ -184,15 +203,11 @@ int frame_request_parse(const void *body, uint32_t bytes, uint16_t flags, bool f
 		return error_set(e, TENON_E_PROTOCOL, "request: unknown flags in the frame's head");
 	rc = frame_request_fixed(&c, &out->r, e);
 	if (!rc)
-		rc = frame_request_ranges(&out->r, e);
+		rc = frame_request_numbers(&out->r, from_client, max_payload, e);
 	if (!rc)
-		rc = frame_request_rules(&out->r, from_client, max_payload, e);
+		rc = frame_request_parts(&c, out, e);
 	if (!rc)
-		rc = frame_request_model(&c, out, e);
-	if (!rc)
-		rc = frame_request_stops(&c, out, e);
-	if (!rc)
-		rc = frame_request_arrays(&c, out, e);
+		rc = frame_request_contents(out, e);
 	if (rc)
 		return rc;
 	if (c.left > out->r.payload_bytes || ((flags & WIRE_LAST) && c.left != out->r.payload_bytes))

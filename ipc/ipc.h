@@ -167,6 +167,8 @@ struct frame_request {
  * must be empty. INVALID/PROTOCOL/TOO_LONG with the field's name. */
 int frame_request_parse(const void *body, uint32_t bytes, uint16_t flags, bool from_client, uint64_t max_payload,
 	struct frame_request *out, struct error *e);
+/* The same rules for one that is about to be written. */
+int frame_request_check(const struct frame_request *f, bool from_client, uint64_t max_payload, struct error *e);
 /* Bytes that BEGIN needs apart from payload; writes it to out[room]. */
 uint32_t frame_request_bytes(const struct frame_request *f); /* counts as in f->r; f->r.size is set by write */
 uint32_t frame_request_write(const struct frame_request *f, void *out, uint32_t room);

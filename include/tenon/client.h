@@ -117,10 +117,12 @@ struct tenon_event {
 TENON_API int tenon_connect(const struct tenon_options *o, struct tenon **out, struct tenon_error *err);
 
 /* Submits without waiting for the answer. *id (may be NULL) names the request in events. FULL: the ring has no
- * room now, nothing was sent (<= 1 us for a request that fits the ring at all); INVALID, TOO_LONG, GONE. A payload
- * over a quarter of the ring is sent in several frames and may wait for room up to the connect timeout. */
+ * room now, or too many requests are open; nothing was sent (<= 1 us for a request that fits the ring at all);
+ * INVALID, TOO_LONG, GONE. A payload over a quarter of the ring is sent in several frames and may wait for room up to
+ * the connect timeout; TIMEOUT: it did so in vain and was given up. */
 TENON_API int tenon_submit(struct tenon *t, const struct tenon_request *r, uint64_t *id, struct tenon_error *err);
-/* The same, waiting up to timeout_ms (-1: for ever) while the ring is full. */
+/* The same, waiting up to timeout_ms (-1: for ever) while the ring is full or as many requests are open as the daemon
+ * allows (somebody must read their events meanwhile). */
 TENON_API int tenon_submit_wait(struct tenon *t, const struct tenon_request *r, int timeout_ms, uint64_t *id,
 	struct tenon_error *err);
 
@@ -133,7 +135,8 @@ TENON_API int tenon_next(struct tenon *t, struct tenon_event *ev, int timeout_ms
 TENON_API int tenon_fd(struct tenon *t);
 TENON_API int tenon_poll_arm(struct tenon *t);
 
-/* Asks to end a request; its last event says CANCELLED (or DONE, if that was earlier). NOT_FOUND: not open. */
+/* Asks to end a request; its last event says CANCELLED (or DONE, if that was earlier). NOT_FOUND: not open; FULL: no
+ * room for it in the ring within the connect timeout. */
 TENON_API int tenon_cancel(struct tenon *t, uint64_t id);
 
 /* Sends a ping answered by the daemon's loop with a PONG event; len <= 64. */
