@@ -11,7 +11,7 @@ libtenon_la_SOURCES =
 libtenon_la_LIBADD = libclient.la libipc.la libbase.la libmem_libc.la $(ZMQ_LIBS)
 libtenon_la_DEPENDENCIES = libclient.la libipc.la libbase.la libmem_libc.la client/tenon.map
 libtenon_la_LDFLAGS = $(AM_LDFLAGS) -version-info 0:0:0 -Wl,--version-script=$(srcdir)/client/tenon.map
-nobase_include_HEADERS += include/tenon/client.h
+tenoninclude_HEADERS += include/tenon/client.h
 pkgconfig_DATA += client/tenon.pc
 EXTRA_DIST += client/tenon.map
 
