@@ -124,18 +124,19 @@ INLINE void direct_block(
 INLINE void direct_run(uint32_t type, const uint8_t *panel, uint32_t nb, const uint8_t *a, const float *scale,
 	const struct store *c, const int T)
 {
-	const uint32_t blocks = type_blocks(type);
+	const uint32_t blocks = type_blocks(type), share = (uint32_t)type_chunk(type) / blocks;
 	__m256 f[TILE_T];
 
 	UNROLL
 	for (int t = 0; t < T; t++)
 		f[t] = _mm256_setzero_ps();
-	for (uint32_t i = 0; i < nb; i += blocks, panel += type_chunk(type)) {
-		for (size_t line = 0; line < type_chunk(type); line += 64)
-			_mm_prefetch((const char *)panel + PREFETCH + line, _MM_HINT_T0);
-		for (uint32_t b = 0; b < blocks; b++, a += T * ACT_I8_BLOCK)
+	for (uint32_t i = 0; i < nb; i += blocks, panel += type_chunk(type))
+		for (uint32_t b = 0; b < blocks; b++, a += T * ACT_I8_BLOCK) {
+			UNROLL
+			for (uint32_t at = 0; at < share; at += 64)
+				_mm_prefetch((const char *)panel + PREFETCH + b * share + at, _MM_HINT_T0);
 			direct_block(type, panel, b, (const uint32_t *)a, f, T);
-	}
+		}
 	UNROLL
 	for (int t = 0; t < T; t++)
 		store_cols(c->c + t * c->ldc, _mm256_mul_ps(f[t], _mm256_set1_ps(scale[t])), c->jn);
