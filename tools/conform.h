@@ -75,7 +75,7 @@ struct run_model { /* a graph opened on a peer, with its pool if it attends over
 
 struct run_seq {
 	const int32_t *token;	 /* [n]; NULL: zeros                       */
-	const float *in;	 /* [n][width of graph->in[0]], if there is one */
+	const float *in;	 /* [n][width of graph->in[0]], if there is one; NULL: something */
 	uint32_t n, past, n_out; /* rows for the last n_out tokens          */
 	uint32_t n_page;
 	const uint32_t *page[TNP_MAX_GROUPS]; /* [n_page] */
@@ -137,12 +137,15 @@ struct made_model {
 };
 extern const struct made_model made_models[]; /* ends with a NULL name */
 const struct made_model *made_model_find(const char *name);
+/* The fullest model that the plugin takes: a language model, at least a chain of two products; NULL for neither. */
+struct tnp_make *made_model_any(struct conform *c, const struct tnp_graph **g);
 /* A graph of the named model that the plugin takes, with weights of the best type it claims; NULL when there is none. */
 struct tnp_make *made_model_for(struct conform *c, const struct made_model *mm, const struct tnp_graph **g);
 
 /* ---- conform_ops.c --------------------------------------------------------------------------------------------------- */
 struct op_shape { /* what a one-node graph is made with */
 	uint64_t *seed;
+	bool plain;	       /* no optional input or attribute */
 	uint32_t type, helper; /* of the weight under test, of matrices that only feed it */
 	uint32_t block;	       /* elements of a block of `type` */
 };
@@ -152,6 +155,7 @@ struct op_case {
 	bool weight;	 /* takes weights of any claimed type */
 	bool exact_only; /* no matrix product inside: FAST is no excuse */
 	bool pool;	 /* needs KV pages */
+	bool variant;    /* a form of the operator that a plugin may leave out */
 	void (*build)(struct tnp_make *m, struct op_shape *s);
 };
 extern const struct op_case op_cases[]; /* ends with a NULL name */

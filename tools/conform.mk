@@ -10,12 +10,20 @@ plugin_conform_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
 plugin_conform_LDADD = libbase.la libmem_libc.la $(JANSSON_LIBS) -lm
 
 if PLUGIN_REF
-dist_check_SCRIPTS += tests/conform/ref
 TESTS += tests/conform/ref
 if PLUGIN_NULL
 if PLUGIN_FAULT
-dist_check_SCRIPTS += tests/conform/fault
 TESTS += tests/conform/fault
 endif
+endif
+endif
+EXTRA_DIST += tests/conform/ref tests/conform/fault tests/conform/example examples/plugin/Makefile \
+	examples/plugin/acme.c examples/plugin/acme.map examples/plugin/acme.plugin
+
+# What a vendor builds against: header, pkg-config file, plugin-conform.
+pkgconfig_DATA += tenon-plugin.pc
+if PLUGIN_REF
+if !SANITIZER
+TESTS += tests/conform/example
 endif
 endif

@@ -342,6 +342,15 @@ static void build_parallel(struct tnp_make *m, uint32_t type)
 	head(m, type, x);
 }
 
+/* ---- the least that is worth a backend: rows in, two products, rows out ------------------------------------------ */
+static void build_chain(struct tnp_make *m, uint32_t type)
+{
+	uint32_t x = rows(m, D), h = linear(m, type, x, D, FFN, TNP_ACT_RELU);
+
+	tnp_make_in(m, x);
+	tnp_make_out(m, linear(m, type, h, FFN, D, 0));
+}
+
 /* ---- the list ---------------------------------------------------------------------------------------------------------- */
 const struct made_model made_models[] = {
 	{ "plain", build_plain, false, VOCAB, 256 },
@@ -350,6 +359,7 @@ const struct made_model made_models[] = {
 	{ "experts", build_experts, false, VOCAB, 256 },
 	{ "encoder", build_encoder, true, VOCAB, 256 },
 	{ "parallel", build_parallel, false, VOCAB, 256 },
+	{ "chain", build_chain, false, VOCAB, 256 },
 	{ NULL, NULL, false, 0, 0 },
 };
 
@@ -376,6 +386,19 @@ struct tnp_make *made_model_for(struct conform *c, const struct made_model *mm, 
 		if (*g && run_taken(&c->sut, *g))
 			return m;
 		tnp_make_destroy(m);
+	}
+	return NULL;
+}
+
+struct tnp_make *made_model_any(struct conform *c, const struct tnp_graph **g)
+{
+	static const char *const order[] = { "plain", "fused", "chain" };
+
+	for (size_t i = 0; i < COUNT_OF(order); i++) {
+		struct tnp_make *m = made_model_for(c, made_model_find(order[i]), g);
+
+		if (m)
+			return m;
 	}
 	return NULL;
 }

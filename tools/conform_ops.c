@@ -55,6 +55,9 @@ uint64_t conform_claims(struct conform *c, struct peer *p, uint32_t op, bool *cl
 /* ---- pieces ----------------------------------------------------------------------------------------------------- */
 static uint32_t pick(struct op_shape *s, uint32_t n) { return (uint32_t)(tnp_rand(s->seed) % n); }
 
+/* Which of n forms of the operator: always the first when the plain form is wanted. */
+static uint32_t form(struct op_shape *s, uint32_t n) { return s->plain ? 0 : pick(s, n); }
+
 /* A number of columns that whole blocks fill; for plain types any number will do. */
 static int64_t columns(struct op_shape *s)
 {
@@ -118,9 +121,9 @@ static void build_embed(struct tnp_make *m, struct op_shape *s)
 
 	tnp_make_node(m, TNP_OP_EMBED, TNP_LIST(tnp_make_random(m, s->type, 1, 64, d, 0)),
 		TNP_LIST(out_rows(m, TNP_N_TOKENS, d)));
-	if (pick(s, 2))
-		tnp_make_int(m, TNP_A_INDEX, pick(s, 2));
-	if (pick(s, 2))
+	if (form(s, 2))
+		tnp_make_int(m, TNP_A_INDEX, form(s, 2));
+	if (form(s, 2))
 		tnp_make_float(m, TNP_A_SCALE, 2.5);
 }
 
@@ -136,15 +139,15 @@ static void build_pool(struct tnp_make *m, struct op_shape *s)
 	int64_t d = odd_rows(s);
 
 	tnp_make_node(m, TNP_OP_POOL, TNP_LIST(act_in(m, d)), TNP_LIST(out_rows(m, TNP_N_SEQS, d)));
-	tnp_make_int(m, TNP_A_POOL_KIND, pick(s, 3));
+	tnp_make_int(m, TNP_A_POOL_KIND, form(s, 3));
 }
 
 /* ---- products ------------------------------------------------------------------------------------------------------- */
 /* One matrix and one output, perhaps with bias, activation function and residual. */
 static void build_linear(struct tnp_make *m, struct op_shape *s)
 {
-	int64_t k = columns(s), n = pick(s, 3) ? odd_rows(s) : k;
-	bool residual = n == k, bias = pick(s, 2);
+	int64_t k = columns(s), n = s->plain || pick(s, 3) ? odd_rows(s) : k;
+	bool residual = n == k && !s->plain, bias = form(s, 2);
 	uint32_t x = act_in(m, k), w = weight(m, s->type, n, k), b = bias ? vec(m, TNP_F32, n) : 0;
 	uint32_t y = out_rows(m, TNP_N_TOKENS, n), in[4] = { x }, n_in = 1;
 
@@ -154,8 +157,8 @@ static void build_linear(struct tnp_make *m, struct op_shape *s)
 	if (bias)
 		in[n_in++] = b;
 	tnp_make_node(m, TNP_OP_LINEAR, in, n_in, TNP_LIST(y));
-	if (pick(s, 2))
-		tnp_make_int(m, TNP_A_ACT, pick(s, 5));
+	if (form(s, 2))
+		tnp_make_int(m, TNP_A_ACT, form(s, 5));
 }
 
 /* Matrices stacked, outputs cutting the stack elsewhere, biases cut in a third way. */
@@ -166,7 +169,7 @@ static void build_linear_stack(struct tnp_make *m, struct op_shape *s)
 	uint32_t b0 = vec(m, TNP_F32, a), b1 = vec(m, TNP_F32, b);
 	uint32_t y0 = out_rows(m, TNP_N_TOKENS, c), y1 = out_rows(m, TNP_N_TOKENS, a + b - c);
 
-	if (pick(s, 2))
+	if (form(s, 2))
 		tnp_make_node(m, TNP_OP_LINEAR, TNP_LIST(x, w0, w1, b0, b1), TNP_LIST(y0, y1));
 	else
 		tnp_make_node(m, TNP_OP_LINEAR, TNP_LIST(x, w0, w1), TNP_LIST(y0, y1));
@@ -177,7 +180,7 @@ static void build_moe(struct tnp_make *m, struct op_shape *s)
 {
 	int64_t k = columns(s), n = odd_rows(s), e = 1 + pick(s, 6), top = 1 + pick(s, (uint32_t)e);
 	uint32_t x = act_in(m, k),
-		 router_type = conform_block(s->helper) == 1 && pick(s, 2) ? s->helper : s->type;
+		 router_type = conform_block(s->helper) == 1 && form(s, 2) ? s->helper : s->type;
 	uint32_t router = weight(m, router_type, e, k);
 	uint32_t w = tnp_make_random(m, s->type, 1 / sqrt((double)k), e, n, k);
 	uint32_t ids = tnp_make_tensor(m, TNP_I32, TNP_N_TOKENS, top, 0, 0),
@@ -186,9 +189,9 @@ static void build_moe(struct tnp_make *m, struct op_shape *s)
 
 	tnp_make_node(m, TNP_OP_MOE_ROUTE, TNP_LIST(x, router), TNP_LIST(ids, share));
 	tnp_make_int(m, TNP_A_TOP_K, top);
-	tnp_make_int(m, TNP_A_NORM, pick(s, 2));
+	tnp_make_int(m, TNP_A_NORM, form(s, 2));
 	tnp_make_node(m, TNP_OP_MOE_LINEAR, TNP_LIST(x, ids, w), TNP_LIST(rows));
-	tnp_make_int(m, TNP_A_ACT, pick(s, 5));
+	tnp_make_int(m, TNP_A_ACT, form(s, 5));
 	tnp_make_node(m, TNP_OP_MOE_SUM, TNP_LIST(rows, share), TNP_LIST(out_rows(m, TNP_N_TOKENS, n)));
 }
 
@@ -196,8 +199,8 @@ static void build_moe(struct tnp_make *m, struct op_shape *s)
 static void build_norm(struct tnp_make *m, struct op_shape *s, uint32_t op)
 {
 	int64_t group = columns(s), d = group * (1 + pick(s, 3));
-	bool grouped = d != group || pick(s, 2), residual = pick(s, 2),
-	     bias = op == TNP_OP_LAYERNORM && pick(s, 2);
+	bool grouped = d != group || form(s, 2), residual = form(s, 2),
+	     bias = op == TNP_OP_LAYERNORM && form(s, 2);
 	uint32_t x = act_in(m, d), in[4] = { x }, n_in = 1, out[2], n_out = 1;
 
 	if (residual)
@@ -206,7 +209,7 @@ static void build_norm(struct tnp_make *m, struct op_shape *s, uint32_t op)
 	if (bias)
 		in[n_in++] = vec(m, s->type, group);
 	out[0] = out_rows(m, TNP_N_TOKENS, d);
-	if (residual && pick(s, 2))
+	if (residual && form(s, 2))
 		out[n_out++] = out_rows(m, TNP_N_TOKENS, d);
 	tnp_make_node(m, op, in, n_in, out, n_out);
 	tnp_make_float(m, TNP_A_EPS, 1e-5);
@@ -231,7 +234,7 @@ static void build_l2norm(struct tnp_make *m, struct op_shape *s) { same(m, s, TN
 static void build_act(struct tnp_make *m, struct op_shape *s)
 {
 	same(m, s, TNP_OP_ACT);
-	tnp_make_int(m, TNP_A_ACT, pick(s, 5));
+	tnp_make_int(m, TNP_A_ACT, form(s, 5));
 }
 
 static void build_scale(struct tnp_make *m, struct op_shape *s)
@@ -251,7 +254,7 @@ static void build_glu(struct tnp_make *m, struct op_shape *s)
 	int64_t d = odd_rows(s);
 
 	tnp_make_node(m, TNP_OP_GLU, TNP_LIST(act_in(m, 2 * d)), TNP_LIST(out_rows(m, TNP_N_TOKENS, d)));
-	tnp_make_int(m, TNP_A_ACT, pick(s, 5));
+	tnp_make_int(m, TNP_A_ACT, form(s, 5));
 }
 
 /* The second operand: rows of the same width, a number a row, or a weight. */
@@ -260,11 +263,11 @@ static void build_two(struct tnp_make *m, struct op_shape *s, uint32_t op)
 	int64_t width[2] = { odd_rows(s), 1 };
 	uint32_t a[2];
 
-	if (pick(s, 3) == 0) {
+	if (pick(s, 3) == 0 && !s->plain) {
 		a[0] = act_in(m, width[0]);
 		a[1] = vec(m, TNP_F32, width[0]);
 	} else {
-		width[1] = pick(s, 2) ? width[0] : 1;
+		width[1] = form(s, 2) ? width[0] : 1;
 		fan_out(m, s, width, 2, a);
 	}
 	tnp_make_node(m, op, a, 2, TNP_LIST(out_rows(m, TNP_N_TOKENS, width[0])));
@@ -289,12 +292,12 @@ static struct heads heads_pick(struct op_shape *s)
 
 static void rope_attrs(struct tnp_make *m, struct op_shape *s, int64_t dim)
 {
-	tnp_make_int(m, TNP_A_ROPE_MODE, pick(s, 2));
-	if (pick(s, 2))
+	tnp_make_int(m, TNP_A_ROPE_MODE, form(s, 2));
+	if (form(s, 2))
 		tnp_make_int(m, TNP_A_ROPE_DIMS, dim / 2);
 	else
 		tnp_make_int(m, TNP_A_ROPE_DIMS, dim);
-	if (pick(s, 2))
+	if (form(s, 2))
 		tnp_make_float(m, TNP_A_ROPE_BASE, 50000);
 }
 
@@ -307,7 +310,7 @@ static void build_rope(struct tnp_make *m, struct op_shape *s)
 	tnp_make_int(m, TNP_A_HEADS, h.heads);
 	tnp_make_int(m, TNP_A_HEAD_DIM, h.dim);
 	rope_attrs(m, s, h.dim);
-	if (pick(s, 2))
+	if (form(s, 2))
 		tnp_make_float(m, TNP_A_SCALE, 0.25);
 }
 
@@ -331,22 +334,22 @@ static void build_attend(struct tnp_make *m, struct op_shape *s)
 {
 	(void)attend_node(m, s, 0);
 	tnp_make_int(m, TNP_A_SLOT, 0);
-	if (pick(s, 2))
+	if (form(s, 2))
 		tnp_make_float(m, TNP_A_SCALE, 0.3);
-	if (pick(s, 2))
+	if (form(s, 2))
 		tnp_make_int(m, TNP_A_WINDOW, 1 + pick(s, 20));
-	if (pick(s, 2))
+	if (form(s, 2))
 		tnp_make_float(m, TNP_A_CAP, 1.5);
 }
 
 static void build_attend_rope(struct tnp_make *m, struct op_shape *s)
 {
-	bool factors = pick(s, 2);
+	bool factors = form(s, 2);
 	struct heads h = attend_node(m, s, factors);
 
 	tnp_make_int(m, TNP_A_SLOT, 0);
-	tnp_make_int(m, TNP_A_ROPE_MODE, pick(s, 2));
-	if (!factors && pick(s, 2))
+	tnp_make_int(m, TNP_A_ROPE_MODE, form(s, 2));
+	if (!factors && form(s, 2))
 		tnp_make_int(m, TNP_A_ROPE_DIMS, h.dim / 2);
 	tnp_make_float(m, TNP_A_ROPE_BASE, 10000);
 }
@@ -385,26 +388,26 @@ static void build_transpose(struct tnp_make *m, struct op_shape *s)
 
 /* ---- the list ------------------------------------------------------------------------------------------------------------------- */
 const struct op_case op_cases[] = {
-	{ TNP_OP_EMBED, "embed", true, true, false, build_embed },
-	{ TNP_OP_LINEAR, "linear", true, false, false, build_linear },
-	{ TNP_OP_LINEAR, "linear-stack", true, false, false, build_linear_stack },
-	{ TNP_OP_RMSNORM, "rmsnorm", true, true, false, build_rmsnorm },
-	{ TNP_OP_LAYERNORM, "layernorm", true, true, false, build_layernorm },
-	{ TNP_OP_ROPE, "rope", false, true, false, build_rope },
-	{ TNP_OP_ATTEND, "attend", false, false, true, build_attend },
-	{ TNP_OP_ATTEND, "attend-rope", false, false, true, build_attend_rope },
-	{ TNP_OP_ATTEND, "attend-all", false, false, false, build_attend_all },
-	{ TNP_OP_GLU, "glu", false, true, false, build_glu },
-	{ TNP_OP_ACT, "act", false, true, false, build_act },
-	{ TNP_OP_ADD, "add", false, false, false, build_add },
-	{ TNP_OP_MUL, "mul", false, false, false, build_mul },
-	{ TNP_OP_SCALE, "scale", false, true, false, build_scale },
-	{ TNP_OP_SOFTCAP, "softcap", false, true, false, build_softcap },
-	{ TNP_OP_SELECT, "select", false, true, false, build_select },
-	{ TNP_OP_POOL, "pool", false, true, false, build_pool },
-	{ TNP_OP_L2NORM, "l2norm", false, true, false, build_l2norm },
-	{ TNP_OP_MOE_LINEAR, "experts", true, false, false, build_moe },
-	{ TNP_OP_TRANSPOSE, "transpose", false, true, false, build_transpose },
-	{ TNP_OP_RESHAPE, "reshape", false, true, false, build_reshape },
-	{ 0, NULL, false, false, false, NULL },
+	{ TNP_OP_EMBED, "embed", true, true, false, false, build_embed },
+	{ TNP_OP_LINEAR, "linear", true, false, false, false, build_linear },
+	{ TNP_OP_LINEAR, "linear-stack", true, false, false, true, build_linear_stack },
+	{ TNP_OP_RMSNORM, "rmsnorm", true, true, false, false, build_rmsnorm },
+	{ TNP_OP_LAYERNORM, "layernorm", true, true, false, false, build_layernorm },
+	{ TNP_OP_ROPE, "rope", false, true, false, false, build_rope },
+	{ TNP_OP_ATTEND, "attend", false, false, true, false, build_attend },
+	{ TNP_OP_ATTEND, "attend-rope", false, false, true, true, build_attend_rope },
+	{ TNP_OP_ATTEND, "attend-all", false, false, false, true, build_attend_all },
+	{ TNP_OP_GLU, "glu", false, true, false, false, build_glu },
+	{ TNP_OP_ACT, "act", false, true, false, false, build_act },
+	{ TNP_OP_ADD, "add", false, false, false, false, build_add },
+	{ TNP_OP_MUL, "mul", false, false, false, false, build_mul },
+	{ TNP_OP_SCALE, "scale", false, true, false, false, build_scale },
+	{ TNP_OP_SOFTCAP, "softcap", false, true, false, false, build_softcap },
+	{ TNP_OP_SELECT, "select", false, true, false, false, build_select },
+	{ TNP_OP_POOL, "pool", false, true, false, false, build_pool },
+	{ TNP_OP_L2NORM, "l2norm", false, true, false, false, build_l2norm },
+	{ TNP_OP_MOE_LINEAR, "experts", true, false, false, false, build_moe },
+	{ TNP_OP_TRANSPOSE, "transpose", false, true, false, false, build_transpose },
+	{ TNP_OP_RESHAPE, "reshape", false, true, false, false, build_reshape },
+	{ 0, NULL, false, false, false, false, NULL },
 };

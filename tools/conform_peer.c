@@ -417,7 +417,8 @@ static void make_in(struct conform *c, const struct run_model *m, const struct r
 	width = run_width(m->g, m->g->in[0]);
 	a->in = array(c, a->b.n_tokens * width, sizeof *a->in);
 	for (uint32_t i = 0; i < n_seqs; i++) {
-		memcpy(a->in + at, s[i].in, s[i].n * width * sizeof *a->in);
+		for (uint64_t k = 0; k < s[i].n * width; k++)
+			a->in[at + k] = s[i].in ? s[i].in[k] : (float)((s[i].past * width + k) % 17) / 16;
 		at += s[i].n * width;
 	}
 }
