@@ -2,8 +2,8 @@
  * Speed of the CPU plugin's matrix products beside what the same minute's machine can do at most: register-only
  * loops for arithmetic, a plain read loop for memory. Threads spin and split the output rows evenly.
  *
- *   bench_linear [-t THREADS] [-y TYPE] [-s NxK] [-m M] [-e] [-w MIB] limits|prefill|decode|pack
- *   -e exact precision; -w MiB of weights that decode walks through (more than the last-level cache holds)
+ *   bench_linear [-t THREADS] [-y TYPE] [-s NxK] [-m M] [-e] [-b] [-w MIB] limits|prefill|decode|pack
+ *   -e exact precision; -b the portable variant; -w MiB of weights that decode walks through (more than the last-level cache holds)
  */
 #include "bench/limits.h"
 #include "plugins/cpu/dequant.h"
@@ -20,6 +20,7 @@ struct opts {
 	uint32_t threads, type, n, k, m, precision;
 	size_t mib;
 	const char *name;
+	const struct linear_ops *ops;
 };
 
 static void *big_alloc(size_t bytes)
@@ -68,21 +69,25 @@ struct chain {
 	uint32_t m, threads, pack_act;
 };
 
-static void chain_make(
-	struct chain *h, const struct opts *o, const struct linear_ops *ops, size_t least_bytes)
+static void chain_make(struct chain *h, const struct opts *o, size_t least_bytes)
 {
 	const size_t src = (size_t)o->n * (o->k / dequant_block(o->type)) * dequant_block_bytes(o->type);
+	const struct linear_ops *ops = o->ops;
+	const uint64_t own = ops->weight_bytes(o->type, o->precision, o->n, o->k);
 
 	*h = (struct chain){ .ops = ops, .threads = o->threads };
 	h->w = (struct linear_weight){ .type = o->type, .precision = o->precision, .n = o->n, .k = o->k };
 	h->w.act = ops->act_class(o->type, o->precision, o->n, o->k);
-	h->bytes = (ops->weight_bytes(o->type, o->precision, o->n, o->k) + 63) / 64 * 64;
+	h->bytes = ((own ? own : src) + 63) / 64 * 64;
 	h->count = least_bytes / h->bytes + 1;
 	h->src = big_alloc(src);
 	fill(h->src, src, dequant_block(o->type) == 1);
 	h->packed = big_alloc(h->bytes * h->count);
 	for (size_t i = 0; i < h->count; i++)
-		ops->weight_pack(&h->w, h->src, 0, o->n, h->packed + i * h->bytes);
+		if (own)
+			ops->weight_pack(&h->w, h->src, 0, o->n, h->packed + i * h->bytes);
+		else
+			memcpy(h->packed + i * h->bytes, h->src, src);
 	for (uint32_t t = 0; t < o->threads; t++)
 		h->scratch[t] = big_alloc(ops->scratch_bytes());
 }
@@ -162,13 +167,13 @@ static enum limit limit_of(const struct chain *h)
 	return h->w.act == ACT_F32 ? LIMIT_F32 : h->w.act == ACT_I16 ? LIMIT_MADD16 : LIMIT_DEFERRED;
 }
 
-static void prefill(const struct opts *o, const struct linear_ops *ops)
+static void prefill(const struct opts *o)
 {
-	const double ops_n = 2.0 * o->m * o->n * o->k;
+	const double work = 2.0 * o->m * o->n * o->k;
 	double t[REPS], q[REPS], limit;
 	struct chain h;
 
-	chain_make(&h, o, ops, 0);
+	chain_make(&h, o, 0);
 	chain_rows(&h, o->m);
 	limit = limit_gops(limit_of(&h), o->threads);
 	for (int r = 0; r < REPS; r++) {
@@ -178,22 +183,22 @@ static void prefill(const struct opts *o, const struct linear_ops *ops)
 	limit_sort(t, REPS);
 	limit_sort(q, REPS);
 	printf("%-7s %-6s %5u x %5u m %3u, %u threads: %6.1f best %6.1f median GOP/s, %.2f of the %s limit %.1f; preparing rows %.1f %%\n",
-		ops->isa, o->name, o->n, o->k, o->m, o->threads, ops_n / t[0] * 1e-9,
-		ops_n / t[REPS / 2] * 1e-9, ops_n / t[0] * 1e-9 / limit, limit_name(limit_of(&h)), limit,
+		o->ops->isa, o->name, o->n, o->k, o->m, o->threads, work / t[0] * 1e-9,
+		work / t[REPS / 2] * 1e-9, work / t[0] * 1e-9 / limit, limit_name(limit_of(&h)), limit,
 		100 * q[0] / t[0]);
 	chain_free(&h);
 }
 
-static void decode(const struct opts *o, const struct linear_ops *ops)
+static void decode(const struct opts *o)
 {
 	static const uint32_t sizes[] = { 1, 2, 3, 4, 6, 8, 12, 16, 24, 32 };
 	struct chain h;
 	double read, gb;
 
-	chain_make(&h, o, ops, o->mib << 20);
+	chain_make(&h, o, o->mib << 20);
 	gb = (double)(h.bytes * h.count) * 1e-9;
 	read = limit_read(h.packed, h.bytes * h.count, o->threads);
-	printf("%-7s %-6s %5u x %5u, %zu MiB, %u threads; plain read %.1f GB/s\n", ops->isa, o->name, o->n,
+	printf("%-7s %-6s %5u x %5u, %zu MiB, %u threads; plain read %.1f GB/s\n", o->ops->isa, o->name, o->n,
 		o->k, h.bytes * h.count >> 20, o->threads, read);
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
 		const uint32_t m = o->m == 512 ? sizes[i] : o->m;
@@ -212,12 +217,12 @@ static void decode(const struct opts *o, const struct linear_ops *ops)
 	chain_free(&h);
 }
 
-static void pack(const struct opts *o, const struct linear_ops *ops)
+static void pack(const struct opts *o)
 {
 	double t[REPS], one[REPS];
 	struct chain h;
 
-	chain_make(&h, o, ops, o->mib << 20);
+	chain_make(&h, o, o->mib << 20);
 	for (int r = 0; r < REPS; r++)
 		t[r] = limit_time(o->threads, pack_part, &h);
 	chain_rows(&h, 1);
@@ -229,7 +234,7 @@ static void pack(const struct opts *o, const struct linear_ops *ops)
 	limit_sort(t, REPS);
 	limit_sort(one, REPS);
 	printf("%-7s %-6s %5u x %5u, %u threads: packing %5.1f best %5.1f median GB/s written; preparing one row of %u: %.2f us\n",
-		ops->isa, o->name, o->n, o->k, o->threads, (double)(h.bytes * h.count) / t[0] * 1e-9,
+		o->ops->isa, o->name, o->n, o->k, o->threads, (double)(h.bytes * h.count) / t[0] * 1e-9,
 		(double)(h.bytes * h.count) / t[REPS / 2] * 1e-9, o->k, one[0] * 1e3);
 	chain_free(&h);
 }
@@ -278,13 +283,13 @@ static int each(const struct opts *given, const char *want, int shape, const cha
 				o.k = dequant_block(o.type) == 256 ? (shapes[at][1] + 255) / 256 * 256
 								   : shapes[at][1];
 			}
-			if (linear_avx2.act_class(o.type, o.precision, o.n, o.k) == ACT_N_CLASSES) {
+			if (o.ops->act_class(o.type, o.precision, o.n, o.k) == ACT_N_CLASSES) {
 				fprintf(stderr,
 					"bench_linear: %s cannot have %u columns; choose a multiple of %u\n",
 					o.name, o.k, dequant_block(o.type));
 				return 2;
 			}
-			(*cmd == 'd' ? decode : cmd[1] == 'a' ? pack : prefill)(&o, &linear_avx2);
+			(*cmd == 'd' ? decode : cmd[1] == 'a' ? pack : prefill)(&o);
 			done++;
 		}
 	return done ? 0 : 2;
@@ -292,11 +297,11 @@ static int each(const struct opts *given, const char *want, int shape, const cha
 
 int main(int argc, char **argv)
 {
-	struct opts o = { .threads = 1, .m = 512, .mib = 288 };
+	struct opts o = { .threads = 1, .m = 512, .mib = 288, .ops = &linear_avx2 };
 	const char *want = "Q4_1";
 	int shape = 0, c;
 
-	while ((c = getopt(argc, argv, "t:y:s:m:w:e")) != -1)
+	while ((c = getopt(argc, argv, "t:y:s:m:w:eb")) != -1)
 		if (c == 't')
 			o.threads = (uint32_t)atoi(optarg);
 		else if (c == 'y')
@@ -307,6 +312,8 @@ int main(int argc, char **argv)
 			o.m = (uint32_t)atoi(optarg);
 		else if (c == 'w')
 			o.mib = (size_t)atoi(optarg);
+		else if (c == 'b')
+			o.ops = &linear_base;
 		else if (c == 'e')
 			o.precision = TNP_EXACT;
 		else
@@ -314,7 +321,7 @@ int main(int argc, char **argv)
 	if (optind + 1 != argc || o.threads < 1 || o.threads > LIMIT_THREADS || !o.m || !o.mib ||
 		!strchr("lpd", *argv[optind])) {
 		fprintf(stderr,
-			"usage: bench_linear [-t THREADS] [-y TYPE|all] [-s NxK] [-m M] [-e] [-w MIB] limits|prefill|decode|pack\n");
+			"usage: bench_linear [-t THREADS] [-y TYPE|all] [-s NxK] [-m M] [-e] [-b] [-w MIB] limits|prefill|decode|pack\n");
 		return 2;
 	}
 	if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {

@@ -47,13 +47,13 @@ uint32_t dequant_block_bytes(uint32_t type)
 
 /* ---- floats ---- */
 
-static void f16_to_f32(const uint8_t *src, size_t n, float *out)
+static void f16_to_f32(const uint8_t *restrict src, size_t n, float *restrict out)
 {
 	for (size_t i = 0; i < n; i++)
 		out[i] = dequant_f16(dequant_u16(src + 2 * i));
 }
 
-static void bf16_to_f32(const uint8_t *src, size_t n, float *out)
+static void bf16_to_f32(const uint8_t *restrict src, size_t n, float *restrict out)
 {
 	for (size_t i = 0; i < n; i++)
 		out[i] = dequant_bf16(dequant_u16(src + 2 * i));
@@ -61,32 +61,45 @@ static void bf16_to_f32(const uint8_t *src, size_t n, float *out)
 
 /* ---- blocks of 32: f16 d, [f16 m], [32 high bits], 16 bytes of nibbles: element i low, i + 16 high ---- */
 
+/* Codes of 16 bytes: low nibbles first. */
+static inline void nibbles(const uint8_t *restrict q, uint8_t *restrict code)
+{
+	for (int i = 0; i < 16; i++)
+		code[i] = q[i] & 15;
+	for (int i = 0; i < 16; i++)
+		code[16 + i] = q[i] >> 4;
+}
+
+static inline void codes_to_f32(const uint8_t *restrict code, float d, float m, int zero, float *restrict out)
+{
+	for (int i = 0; i < 32; i++)
+		out[i] = d * (float)(code[i] - zero) + m;
+}
+
 static void q4_to_f32(const uint8_t *q, float d, float m, int zero, float *out)
 {
-	for (int i = 0; i < 16; i++) {
-		out[i] = d * (float)((q[i] & 15) - zero) + m;
-		out[i + 16] = d * (float)((q[i] >> 4) - zero) + m;
-	}
+	uint8_t code[32];
+
+	nibbles(q, code);
+	codes_to_f32(code, d, m, zero, out);
 }
 
 static void q5_to_f32(const uint8_t *high, const uint8_t *q, float d, float m, int zero, float *out)
 {
+	uint8_t code[32];
 	uint32_t h;
 
 	memcpy(&h, high, sizeof h);
-	for (int i = 0; i < 16; i++) {
-		const int lo = (q[i] & 15) | (int)(h >> i & 1) << 4,
-			  hi = (q[i] >> 4) | (int)(h >> (i + 16) & 1) << 4;
-
-		out[i] = d * (float)(lo - zero) + m;
-		out[i + 16] = d * (float)(hi - zero) + m;
-	}
+	nibbles(q, code);
+	for (int i = 0; i < 32; i++)
+		code[i] |= (uint8_t)((h >> i & 1) << 4);
+	codes_to_f32(code, d, m, zero, out);
 }
 
-static void q8_to_f32(const uint8_t *q, float d, float *out)
+static void q8_to_f32(const int8_t *restrict q, float d, float *restrict out)
 {
 	for (int i = 0; i < 32; i++)
-		out[i] = d * (float)(int8_t)q[i];
+		out[i] = d * (float)q[i];
 }
 
 static void iq4nl_to_f32(const uint8_t *q, float d, float *out)
@@ -115,7 +128,7 @@ static void block32_to_f32(uint32_t type, const uint8_t *src, float *out)
 		q5_to_f32(src + 4, src + 8, d, dequant_f16(dequant_u16(src + 2)), 0, out);
 		break;
 	case TNP_Q8_0:
-		q8_to_f32(src + 2, d, out);
+		q8_to_f32((const int8_t *)src + 2, d, out);
 		break;
 	case TNP_IQ4_NL:
 		iq4nl_to_f32(src + 2, d, out);
@@ -234,6 +247,12 @@ void dequant_split_k(uint32_t type, const void *src, struct dequant_k *out)
 	}
 }
 
+static inline void group_to_f32(const uint8_t *restrict q, float d, float m, int zero, float *restrict out)
+{
+	for (int i = 0; i < 16; i++)
+		out[i] = d * (float)(q[i] - zero) - m;
+}
+
 static void block256_to_f32(uint32_t type, const uint8_t *src, float *out)
 {
 	struct dequant_k k;
@@ -242,12 +261,8 @@ static void block256_to_f32(uint32_t type, const uint8_t *src, float *out)
 	dequant_split_k(type, src, &k);
 	d = dequant_f16(k.d);
 	dmin = dequant_f16(k.dmin);
-	for (int g = 0; g < 16; g++) {
-		const float dg = d * (float)k.sc[g], mg = dmin * (float)k.mn[g];
-
-		for (int i = 16 * g; i < 16 * g + 16; i++)
-			out[i] = dg * (float)(k.q[i] - k.zero) - mg;
-	}
+	for (int g = 0; g < 16; g++)
+		group_to_f32(k.q + 16 * g, d * (float)k.sc[g], dmin * (float)k.mn[g], k.zero, out + 16 * g);
 }
 
 void dequant_f32(uint32_t type, const void *src, size_t n, float *out)

@@ -10,12 +10,17 @@
 enum { PANEL = 8, STRETCH = 256, TOKENS = 4 };
 #define K_MAX  (1u << 28)
 #define INLINE static inline __attribute__((always_inline))
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
 
 typedef float f32x4 __attribute__((vector_size(16)));
 
 struct scratch {
 	f32x4 w[STRETCH][2]; /* [k][8 rows] */
-	float row[STRETCH];
+	float row[PANEL][STRETCH];
 };
 
 /* One cut of the product: columns [k0, k0 + kn), output rows [j0, j0 + jn) of c. */
@@ -72,42 +77,44 @@ static void base_row_f32(uint32_t type, const void *src, uint32_t k, uint64_t ro
 	dequant_f32(type, (const uint8_t *)src + row * row_bytes(type, k), k, out);
 }
 
-/* Rows [j0, j0 + jn) x columns of the cut into s->w; missing rows of the panel are zero. */
+/* Rows [j0, j0 + jn) x columns of the cut into s->w; missing rows of the panel hold what was there before. */
 static void stretch_load(const struct linear_weight *w, uint32_t j0, const struct cut *u, struct scratch *s)
 {
 	const size_t row = row_bytes(w->type, w->k), first = row_bytes(w->type, u->k0);
-	float *out = (float *)s->w;
+	const float(*r)[STRETCH] = (const float(*)[STRETCH])s->row;
 
-	if (u->jn < PANEL)
-		memset(s->w, 0, sizeof s->w);
-	for (uint32_t r = 0; r < u->jn; r++) {
+	for (uint32_t i = 0; i < u->jn; i++)
 		dequant_f32(
-			w->type, (const uint8_t *)w->data + (size_t)(j0 + r) * row + first, u->kn, s->row);
-		for (uint32_t i = 0; i < u->kn; i++)
-			out[i * PANEL + r] = s->row[i];
+			w->type, (const uint8_t *)w->data + (size_t)(j0 + i) * row + first, u->kn, s->row[i]);
+	for (uint32_t k = 0; k < u->kn; k++) {
+		s->w[k][0] = (f32x4){ r[0][k], r[1][k], r[2][k], r[3][k] };
+		s->w[k][1] = (f32x4){ r[4][k], r[5][k], r[6][k], r[7][k] };
 	}
 }
 
 /* T tokens from `i` on; sums so far are in c. */
-INLINE void tokens_run(const struct cut *u, const f32x4 (*w)[2], uint32_t i, const int T)
+INLINE void tokens_run(const struct cut *u, const f32x4 (*w)[2], uint32_t i, const uint32_t T)
 {
 	const float *x = u->x + (size_t)i * u->ldx + u->k0;
-	float *c = u->c + (size_t)i * u->ldc;
+	float *c = u->c + (size_t)i * u->ldc, part[TOKENS][PANEL] = { 0 };
 	f32x4 sum[TOKENS][2];
 
-	memset(sum, 0, sizeof sum);
-	for (int t = 0; u->k0 && t < T; t++)
-		memcpy(sum[t], c + t * u->ldc, u->jn * sizeof *c);
-	for (uint32_t k = 0; k < u->kn; k++)
-		for (int t = 0; t < T; t++) {
+	for (uint32_t t = 0; u->k0 && t < T; t++)
+		memcpy(part[t], c + t * u->ldc, u->jn * sizeof *c);
+	memcpy(sum, part, sizeof sum);
+	for (uint32_t k = 0; k < u->kn; k++) {
+		UNROLL
+		for (uint32_t t = 0; t < T; t++) {
 			const float v = x[t * u->ldx + k];
 			const f32x4 vv = { v, v, v, v };
 
 			sum[t][0] += vv * w[k][0];
 			sum[t][1] += vv * w[k][1];
 		}
-	for (int t = 0; t < T; t++)
-		memcpy(c + t * u->ldc, sum[t], u->jn * sizeof *c);
+	}
+	memcpy(part, sum, sizeof part);
+	for (uint32_t t = 0; t < T; t++)
+		memcpy(c + t * u->ldc, part[t], u->jn * sizeof *c);
 }
 
 static void base_run(const struct linear_weight *w, const void *act, uint32_t m, uint32_t n0, uint32_t n1,
