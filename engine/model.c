@@ -195,11 +195,12 @@ static uint64_t page_set_bytes(const struct model *m, const struct tnp_sizes *s)
 	return sum;
 }
 
-/* Pages of each group for a context: the budget's, or one full context and a little company. */
-static uint64_t pages_at(
-	const struct model *m, const struct model_options *o, const struct tnp_sizes *s, uint32_t n_ctx)
+/* Pages of each group: what the budget holds; else one full context and, unless `least`, a little company. */
+static uint64_t pages_at(const struct model *m, const struct model_options *o, const struct tnp_sizes *s,
+	uint32_t n_ctx, bool least)
 {
-	uint64_t set = page_set_bytes(m, s), tokens = MAX_OF(n_ctx, (uint32_t)DEFAULT_POOL_TOKENS);
+	uint64_t set = page_set_bytes(m, s),
+		 tokens = least ? n_ctx : MAX_OF(n_ctx, (uint32_t)DEFAULT_POOL_TOKENS);
 
 	if (!set)
 		return 0;
@@ -212,8 +213,8 @@ struct ledger {
 	uint64_t n_pages, total;
 };
 
-static int ledger_at(const struct model *m, const struct model_options *o, uint32_t n_ctx, struct ledger *l,
-	struct error *e)
+static int ledger_at(const struct model *m, const struct model_options *o, uint32_t n_ctx, bool least,
+	struct ledger *l, struct error *e)
 {
 	struct tnp_limits lim = limits_at(m, n_ctx);
 	uint64_t kv = 0;
@@ -222,7 +223,7 @@ static int ledger_at(const struct model *m, const struct model_options *o, uint3
 
 	if (rc)
 		return rc;
-	l->n_pages = pages_at(m, o, &l->sizes, n_ctx);
+	l->n_pages = pages_at(m, o, &l->sizes, n_ctx, least);
 	ok = l->n_pages < UINT32_MAX && checked_mul_u64(l->n_pages, page_set_bytes(m, &l->sizes), &kv) &&
 		checked_add_u64(l->sizes.weights_mapped, l->sizes.weights_own, &l->total) &&
 		checked_add_u64(l->total, l->sizes.workspace, &l->total) &&
@@ -241,7 +242,7 @@ static uint32_t largest_context(const struct model *m, const struct model_option
 		uint32_t mid = lo + (hi - lo + 1) / 2;
 		struct ledger l;
 
-		if (!ledger_at(m, o, mid * m->info.page_tokens, &l, NULL) && l.total <= available)
+		if (!ledger_at(m, o, mid * m->info.page_tokens, true, &l, NULL) && l.total <= available)
 			lo = mid;
 		else
 			hi = mid - 1;
@@ -273,8 +274,10 @@ static int balance(struct model *m, const struct model_options *o, struct error 
 		o->memory_limit ? MIN_OF(o->memory_limit, memory_available()) : memory_available();
 	struct model_info *i = &m->info;
 	struct ledger l;
-	int rc = ledger_at(m, o, i->n_ctx, &l, e);
+	int rc = ledger_at(m, o, i->n_ctx, false, &l, e);
 
+	if (!rc && l.total > available)
+		rc = ledger_at(m, o, i->n_ctx, true, &l, e);
 	if (rc)
 		return rc;
 	for (uint32_t g = 0; g < i->n_groups; g++) {

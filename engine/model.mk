@@ -8,9 +8,29 @@ libmodel_la_LIBADD = -lpthread -lm
 MODEL_LIBS = libmodel.la $(TOKENIZER_LIBS) libplugins.la $(GGUF_LIBS)
 EXTRA_DIST += engine/README.md
 
-# Built with Python, so that no model has to be fetched; tests skip without it.
-TINY_MODEL = tests/data/tiny.gguf
-tests/data/tiny.gguf: $(srcdir)/scripts/make-tiny-model
-	$(AM_V_GEN)$(MKDIR_P) tests/data
-	$(AM_V_at)$(PYTHON3) $(srcdir)/scripts/make-tiny-model --type Q4_1 --layers 3 $@.new && mv $@.new $@
-CLEANFILES += tests/data/tiny.gguf
+# Tiny models for tests, made with Python so that none has to be fetched: $TENON_BUILDDIR/tests/tiny/TYPE.gguf.
+TINY_MODELS = tests/tiny/f32.gguf tests/tiny/f16.gguf tests/tiny/q8_0.gguf tests/tiny/q4_0.gguf tests/tiny/q4_1.gguf
+TINY_MAKE = $(AM_V_GEN)$(MKDIR_P) tests/tiny && $(PYTHON3) $(srcdir)/scripts/make-tiny-model
+tests/tiny/f32.gguf: $(srcdir)/scripts/make-tiny-model
+	$(TINY_MAKE) --type F32 --seed 2 --kv-heads 4 $@.new && mv $@.new $@
+tests/tiny/f16.gguf: $(srcdir)/scripts/make-tiny-model
+	$(TINY_MAKE) --type F16 --seed 3 --kv-heads 1 $@.new && mv $@.new $@
+tests/tiny/q8_0.gguf: $(srcdir)/scripts/make-tiny-model
+	$(TINY_MAKE) --type Q8_0 --seed 4 --untied $@.new && mv $@.new $@
+tests/tiny/q4_0.gguf: $(srcdir)/scripts/make-tiny-model
+	$(TINY_MAKE) --type Q4_0 --seed 5 $@.new && mv $@.new $@
+tests/tiny/q4_1.gguf: $(srcdir)/scripts/make-tiny-model
+	$(TINY_MAKE) --type Q4_1 --layers 3 $@.new && mv $@.new $@
+check_DATA += $(TINY_MODELS)
+CLEANFILES += tests/tiny/*.gguf tests/tiny/*.new
+
+if HAVE_CMOCKA
+check_PROGRAMS += tests/unit/test_graph tests/unit/test_model
+TESTS += tests/unit/test_graph tests/unit/test_model
+tests_unit_test_graph_SOURCES = tests/unit/test_graph.c tests/unit/tiny.h
+tests_unit_test_graph_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_graph_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS)
+tests_unit_test_model_SOURCES = tests/unit/test_model.c tests/unit/tiny.h
+tests_unit_test_model_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_model_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS)
+endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Tiny models of the build tree (engine/model.mk) and copies of them with one thing changed.
+ */
+#ifndef TESTS_TINY_H
+#define TESTS_TINY_H
+#include "tests/unit/unit.h"
+#include <string.h>
+#include <unistd.h>
+
+/* "$TENON_BUILDDIR/tests/tiny/NAME.gguf" in a static buffer. */
+static inline const char *tiny_path(const char *name)
+{
+	static char path[4096];
+	const char *top = getenv("TENON_BUILDDIR");
+
+	(void)snprintf(path, sizeof path, "%s/tests/tiny/%s.gguf", top ? top : ".", name);
+	return path;
+}
+
+struct tiny { /* a file in memory; tiny_save writes it to `path` */
+	unsigned char *data;
+	size_t len;
+	char path[64];
+};
+
+static inline void tiny_load(struct tiny *t, const char *name)
+{
+	FILE *f = fopen(tiny_path(name), "re");
+
+	if (!f)
+		fail_msg("%s: is missing; make builds it with scripts/make-tiny-model", tiny_path(name));
+	t->data = malloc(4 << 20);
+	t->len = fread(t->data, 1, 4 << 20, f);
+	(void)fclose(f);
+	(void)snprintf(t->path, sizeof t->path, "/tmp/tenon-tiny-XXXXXX");
+	(void)close(mkstemp(t->path));
+}
+
+static inline void tiny_save(const struct tiny *t)
+{
+	FILE *f = fopen(t->path, "we");
+
+	assert_non_null(f);
+	assert_int_equal(fwrite(t->data, 1, t->len, f), t->len);
+	assert_int_equal(fclose(f), 0);
+}
+
+static inline void tiny_free(struct tiny *t)
+{
+	(void)unlink(t->path);
+	free(t->data);
+}
+
+/* Where the bytes behind a string of the header (a key, a tensor's name) begin. */
+static inline unsigned char *tiny_behind(struct tiny *t, const char *name)
+{
+	size_t n = strlen(name);
+
+	for (size_t i = 8; i + n < t->len; i++) {
+		uint64_t len;
+
+		memcpy(&len, t->data + i - 8, sizeof len);
+		if (len == n && !memcmp(t->data + i, name, n))
+			return t->data + i + n;
+	}
+	fail_msg("'%s' does not stand in the file", name);
+	return NULL;
+}
+
+/* A key's 32-bit value (whole or float: its bits). */
+static inline void tiny_set_u32(struct tiny *t, const char *key, uint32_t v)
+{
+	memcpy(tiny_behind(t, key) + 4, &v, sizeof v);
+}
+
+/* Another name of the same length for a key or a tensor. */
+static inline void tiny_rename(struct tiny *t, const char *from, const char *to)
+{
+	assert_int_equal(strlen(from), strlen(to));
+	memcpy(tiny_behind(t, from) - strlen(from), to, strlen(to));
+}
+#endif
