@@ -7,8 +7,7 @@
 
 enum {
 	R_MAX = 8,
-	MANY_TOKENS = 96, /* tokens that share an unpacked stretch, their partial sums in L1 */
-	STRIDE_MAX = R_MAX * PANEL
+	MANY_TOKENS = 96 /* tokens that share an unpacked stretch, their partial sums in L1 */
 };
 _Static_assert((int)MANY_TOKENS <= (int)PART_TOKENS, "scratch");
 
@@ -16,14 +15,24 @@ typedef void load_fn(const uint8_t *panel, uint32_t k0, uint32_t kn, float *out,
 
 /* ---- a block of weights as f32, out[k][stride] ---- */
 
+/* A call reads a short piece of a panel, then others of its panel's neighbours: what the next one will want. */
+INLINE void ahead(const uint8_t *p, size_t distance, size_t bytes)
+{
+	for (size_t at = 0; at < bytes; at += 64)
+		_mm_prefetch((const char *)p + distance + at, _MM_HINT_T0);
+}
+
 INLINE void load_codes(
 	uint32_t type, const uint8_t *panel, uint32_t k0, uint32_t kn, float *out, size_t stride)
 {
+	const size_t share = type_chunk(type) / type_blocks(type);
+
 	for (uint32_t b = k0 / QK; b < (k0 + kn) / QK; b++) {
 		const uint32_t in = b % type_blocks(type);
 		const uint8_t *chunk = panel + b / type_blocks(type) * type_chunk(type),
 			      *q = chunk + in * type_codes(type);
 
+		ahead(panel + b * share, kn / QK * share, share);
 		UNROLL
 		for (int h = 0; h < 2; h++) {
 			__m256 d, m;
@@ -61,10 +70,12 @@ INLINE void load_int8(
 	const size_t bytes = type == TNP_Q8_0 ? Q8_CHUNK : IQ4_CHUNK;
 	const uint8_t *q = panel + k0 / QK * bytes;
 
-	for (uint32_t b = 0; b < kn / QK; b++, q += bytes)
+	for (uint32_t b = 0; b < kn / QK; b++, q += bytes) {
+		ahead(q, kn / QK * bytes, bytes);
 		UNROLL
-	for (int i = 0; i < 16; i++, out += 2 * stride)
-		load_pairs(int16_pairs(type, q, i), scales_f16(q + bytes - 16), out, stride);
+		for (int i = 0; i < 16; i++, out += 2 * stride)
+			load_pairs(int16_pairs(type, q, i), scales_f16(q + bytes - 16), out, stride);
+	}
 }
 
 static void load_Q8_0(const uint8_t *panel, uint32_t k0, uint32_t kn, float *out, size_t stride)
@@ -77,27 +88,37 @@ static void load_IQ4_NL(const uint8_t *panel, uint32_t k0, uint32_t kn, float *o
 	load_int8(TNP_IQ4_NL, panel, k0, kn, out, stride);
 }
 
-static void load_f32(const uint8_t *panel, uint32_t k0, uint32_t kn, float *out, size_t stride)
+static void load_F32(const uint8_t *panel, uint32_t k0, uint32_t kn, float *out, size_t stride)
 {
-	const float *p = (const float *)panel + (size_t)k0 * PANEL;
+	const uint8_t *p = panel + (size_t)k0 * PANEL * 4;
 
-	for (uint32_t k = 0; k < kn; k++)
-		_mm256_store_ps(out + k * stride, _mm256_loadu_ps(p + (size_t)k * PANEL));
-}
-
-static void load_f16(const uint8_t *panel, uint32_t k0, uint32_t kn, float *out, size_t stride)
-{
-	for (uint32_t k = 0; k < kn; k++)
-		_mm256_store_ps(out + k * stride, scales_f16(panel + (size_t)(k0 + k) * 2 * PANEL));
-}
-
-static void load_bf16(const uint8_t *panel, uint32_t k0, uint32_t kn, float *out, size_t stride)
-{
-	for (uint32_t k = 0; k < kn; k++) {
-		const __m256i half = _mm256_cvtepu16_epi32(load128(panel + (size_t)(k0 + k) * 2 * PANEL));
-
-		_mm256_store_ps(out + k * stride, _mm256_castsi256_ps(_mm256_slli_epi32(half, 16)));
+	for (uint32_t k = 0; k < kn; k++, p += PANEL * 4) {
+		_mm_prefetch((const char *)p + (size_t)kn * PANEL * 4, _MM_HINT_T0);
+		_mm256_store_ps(out + k * stride, _mm256_loadu_ps((const float *)p));
 	}
+}
+
+INLINE void load_halves(uint32_t type, const uint8_t *p, uint32_t kn, float *out, size_t stride)
+{
+	for (uint32_t k = 0; k < kn; k++, p += PANEL * 2) {
+		const __m128i half = load128(p);
+
+		_mm_prefetch((const char *)p + (size_t)kn * PANEL * 2, _MM_HINT_T0);
+		_mm256_store_ps(out + k * stride,
+			type == TNP_F16
+				? _mm256_cvtph_ps(half)
+				: _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16)));
+	}
+}
+
+static void load_F16(const uint8_t *panel, uint32_t k0, uint32_t kn, float *out, size_t stride)
+{
+	load_halves(TNP_F16, panel + (size_t)k0 * PANEL * 2, kn, out, stride);
+}
+
+static void load_BF16(const uint8_t *panel, uint32_t k0, uint32_t kn, float *out, size_t stride)
+{
+	load_halves(TNP_BF16, panel + (size_t)k0 * PANEL * 2, kn, out, stride);
 }
 
 #define CODES(X) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K)
@@ -109,8 +130,8 @@ static void load_bf16(const uint8_t *panel, uint32_t k0, uint32_t kn, float *out
 #define CODES_ROW(type) [TNP_##type] = load_##type,
 CODES(CODES_FN)
 
-static load_fn *const loads[] = { CODES(CODES_ROW) CODES_ROW(Q8_0) CODES_ROW(IQ4_NL)[TNP_F32] = load_f32,
-	[TNP_F16] = load_f16, [TNP_BF16] = load_bf16 };
+static load_fn *const loads[] = { CODES(CODES_ROW) CODES_ROW(Q8_0) CODES_ROW(IQ4_NL) CODES_ROW(F32)
+		CODES_ROW(F16) CODES_ROW(BF16) };
 
 /* ---- R panels x T tokens over kn columns; sums f[T][R][8] ---- */
 
@@ -124,14 +145,16 @@ INLINE void tile_run(
 	UNROLL
 	for (int i = 0; i < R * T; i++)
 		acc[i] = _mm256_load_ps(f + i * PANEL);
-	for (uint32_t k = 0; k < kn; k++, w += R * PANEL)
+	for (uint32_t k = 0; k < kn; k++, w += R * PANEL) {
 		UNROLL
-	for (int t = 0; t < T; t++) {
-		const __m256 v = _mm256_broadcast_ss(x + t * ldx + k);
+		for (int t = 0; t < T; t++) {
+			const __m256 v = _mm256_broadcast_ss(x + t * ldx + k);
 
-		UNROLL
-		for (int r = 0; r < R; r++)
-			acc[t * R + r] = _mm256_fmadd_ps(v, _mm256_load_ps(w + r * PANEL), acc[t * R + r]);
+			UNROLL
+			for (int r = 0; r < R; r++)
+				acc[t * R + r] =
+					_mm256_fmadd_ps(v, _mm256_load_ps(w + r * PANEL), acc[t * R + r]);
+		}
 	}
 	UNROLL
 	for (int i = 0; i < R * T; i++)
