@@ -49,4 +49,8 @@ struct chat_input {
  * NULL) receives it whole. TOO_LONG: a limit. FORMAT: the JSON. */
 int chat_render(const struct chat_template *t, const struct chat_input *in, struct chat_text *out,
 	struct buf *full, struct error *e);
+
+/* Where the value of member `key` stands in the text of a JSON object, numbers of any length left as they are; false
+ * if it has none. The text need not be valid: chat_render tells. */
+bool chat_json_member(const char *json, size_t len, const char *key, const char **value, size_t *value_len);
 #endif

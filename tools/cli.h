@@ -43,7 +43,8 @@ int cli_jsonl(cli_entry_fn *fn, void *ctx);
 typedef bool cli_line_fn(void *ctx, const char *line, size_t len, struct buf *out);
 int cli_jsonl_raw(cli_line_fn *fn, void *ctx);
 
-/* Appends s[0, len) as a JSON string with quotes; valid UTF-8 stays as it is. */
+/* Appends s[0, len) as a JSON string with quotes; valid UTF-8 stays as it is, except the separators U+0085, U+2028
+ * and U+2029, at which some readers would cut the line. */
 void cli_json_string(struct buf *out, const char *s, size_t len);
 /* {"code":name,"message":text} as a new object. */
 json_t *cli_json_error(const struct error *e);

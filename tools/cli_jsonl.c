@@ -4,10 +4,24 @@
 #include "tools/cli.h"
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
+
+/* Bytes of a character at which Unicode-minded readers would cut a line, and its number; else 0. */
+static size_t line_separator(const char *s, size_t len, unsigned *cp)
+{
+	if (len >= 2 && !memcmp(s, "\xc2\x85", 2))
+		return *cp = 0x85, 2;
+	if (len >= 3 && (!memcmp(s, "\xe2\x80\xa8", 3) || !memcmp(s, "\xe2\x80\xa9", 3)))
+		return *cp = 0x2000u + ((uint8_t)s[2] & 0x3f), 3;
+	return 0;
+}
 
 void cli_json_string(struct buf *out, const char *s, size_t len)
 {
+	unsigned cp;
+	size_t n;
+
 	(void)buf_putc(out, '"');
 	for (size_t i = 0; i < len; i++) {
 		unsigned char c = (unsigned char)s[i];
@@ -16,7 +30,10 @@ void cli_json_string(struct buf *out, const char *s, size_t len)
 			(void)buf_printf(out, "\\%c", c);
 		else if (c < 0x20 || c == 0x7f)
 			(void)buf_printf(out, "\\u%04x", c);
-		else
+		else if ((n = line_separator(s + i, len - i, &cp))) {
+			(void)buf_printf(out, "\\u%04x", cp);
+			i += n - 1;
+		} else
 			(void)buf_putc(out, (char)c);
 	}
 	(void)buf_putc(out, '"');

@@ -8,6 +8,8 @@ tenon_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS) -DPACKAGE_VERSION='"$(PACKAGE_
 TENON_LIBS =
 tenon_SOURCES += tools/cmd_tokenize.c
 TENON_LIBS += $(TOKENIZER_LIBS)
+tenon_SOURCES += tools/cmd_template.c
+TENON_LIBS += $(CHAT_LIBS)
 tenon_SOURCES += tools/cmd_logits.c tools/open_model.c tools/open_model.h
 TENON_LIBS += $(MODEL_LIBS)
 tenon_LDADD = $(TENON_LIBS) $(BASE_LIBS) $(JANSSON_LIBS) -lm
