@@ -309,6 +309,158 @@ static void special_texts_longest_first(void **st)
 	drop(&d);
 }
 
+/* ---- against plain merging ---------------------------------------------------------------------------- */
+
+enum { MAX_PARTS = 64 };
+
+struct parts { /* a text cut into parts, for merging by the book */
+	struct gguf_str part[MAX_PARTS];
+	size_t n;
+};
+
+/* Index of the vocabulary's token that is the joined text of two neighbours, or -1. */
+static int joined(const struct tok *v, size_t n_vocab, const struct parts *p, size_t i)
+{
+	size_t len = p->part[i].len + p->part[i + 1].len;
+
+	for (size_t k = 0; k < n_vocab; k++)
+		if (strlen(v[k].text) == len && !memcmp(v[k].text, p->part[i].s, len))
+			return (int)k;
+	return -1;
+}
+
+/* Merges the best pair, leftmost of equals, again and again; each step looks at all of them. */
+static void merge_by_the_book(const struct tok *v, size_t n_vocab, struct parts *p)
+{
+	for (;;) {
+		int best = -1;
+		size_t at = 0;
+
+		for (size_t i = 0; i + 1 < p->n; i++) {
+			int k = joined(v, n_vocab, p, i);
+
+			if (k >= 0 && (best < 0 || v[k].score > v[best].score)) {
+				best = k;
+				at = i;
+			}
+		}
+		if (best < 0)
+			return;
+		p->part[at].len += p->part[at + 1].len;
+		memmove(&p->part[at + 1], &p->part[at + 2], (p->n - at - 2) * sizeof p->part[0]);
+		p->n--;
+	}
+}
+
+static uint32_t draw(uint64_t *seed, uint32_t below)
+{
+	*seed = *seed * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)(*seed >> 33) % below;
+}
+
+static const char *const letter[] = { "a", "b", SP };
+
+/* A vocabulary over a, b and U+2581 in which tokens may run over the beginning of a word. */
+static void random_vocab(struct tok *v, char (*text)[32], size_t n, uint64_t *seed)
+{
+	for (size_t i = 0; i < n; i++) {
+		text[i][0] = 0;
+		for (uint32_t k = i < 3 ? 1 : 2 + draw(seed, 4); k; k--)
+			strcat(text[i], letter[i < 3 ? i : draw(seed, 3)]);
+		v[i] = (struct tok){ text[i], NORMAL, -(float)draw(seed, 9) };
+		for (size_t k = 0; k < i; k++) /* equal texts: the first counts */
+			if (!strcmp(text[k], text[i]))
+				v[i].score = v[k].score;
+	}
+}
+
+static void compare_on_random_text(
+	const struct tokenizer *t, const struct tok *v, size_t n_vocab, uint64_t *seed)
+{
+	char escaped[MAX_PARTS * 3 + 1] = "", plain[MAX_PARTS + 1] = "";
+	struct tokens ids = { 0 };
+	struct parts p = { 0 };
+	size_t at = 0;
+
+	for (uint32_t n = 1 + draw(seed, MAX_PARTS - 1); n; n--) {
+		uint32_t c = draw(seed, 3);
+
+		strcat(escaped, letter[c]);
+		strcat(plain, c == 2 ? " " : letter[c]);
+		p.part[p.n++] = (struct gguf_str){ escaped + at, strlen(letter[c]) };
+		at += strlen(letter[c]);
+	}
+	merge_by_the_book(v, n_vocab, &p);
+	assert_int_equal(tokenizer_encode(t, plain, strlen(plain), false, &ids, NULL), TENON_OK);
+	assert_int_equal(ids.n, p.n);
+	for (size_t i = 0; i < p.n; i++) {
+		const char *got = v[ids.id[i]].text;
+
+		assert_int_equal(strlen(got), p.part[i].len);
+		assert_memory_equal(got, p.part[i].s, p.part[i].len);
+	}
+	tokens_finish(&ids);
+}
+
+static void spm_equals_plain_merging(void **st)
+{
+	uint64_t seed = 3;
+
+	(void)st;
+	for (int round = 0; round < 60; round++) {
+		char text[24][32];
+		struct tok v[24];
+		struct made d;
+
+		random_vocab(v, text, COUNT_OF(v), &seed);
+		put_vocab(&d.m, "llama", v, COUNT_OF(v));
+		gguf_make_bool(&d.m, "tokenizer.ggml.add_space_prefix", false);
+		assert_int_equal(create(&d, NULL), TENON_OK);
+		for (int k = 0; k < 40; k++)
+			compare_on_random_text(d.tok, v, COUNT_OF(v), &seed);
+		drop(&d);
+	}
+}
+
+/* ---- every pre-tokenizer ------------------------------------------------------------------------------ */
+
+/* Long uniform texts, and runs that end in something else, must not be quadratic under any pattern. */
+static void patterns_take_time_in_proportion(void **st)
+{
+	static const char *const names[] = { "gpt-2", "mpt", "smollm", "command-r", "llama-bpe", "dbrx",
+		"glm4", "minicpm5", "qwen2", "stablelm2", "qwen35", "falcon", "default", "deepseek-llm",
+		"deepseek-coder", "deepseek-v3", "tekken", "gpt-4o", "seed-coder", "bailingmoe", "bloom",
+		"viking" };
+	static const char *const unit[] = { " ", "A", "a", "Aa", "1", "!", "'", " \n", "\r", "\xcc\x81",
+		"\xe4\xb8\xad", "\xc2\x85", "\x01", "\xc7\x85", "'s", " 1" };
+
+	(void)st;
+	for (size_t n = 0; n < COUNT_OF(names); n++) {
+		uint64_t start = clock_now_ns();
+		struct made d;
+
+		make_bytes(&d, names[n]);
+		assert_int_equal(create(&d, NULL), TENON_OK);
+		for (size_t i = 0; i < COUNT_OF(unit); i++) {
+			struct tokens ids = { 0 };
+			struct buf text;
+
+			buf_init(&text, MEM_TOOL, 0);
+			while (text.len < 50000)
+				assert_true(buf_puts(&text, unit[i]));
+			assert_true(buf_puts(&text, i % 2 ? "x" : "\xe4\xb8\xad"));
+			assert_int_equal(
+				tokenizer_encode(d.tok, text.data, text.len, false, &ids, NULL), TENON_OK);
+			buf_finish(&text);
+			tokens_finish(&ids);
+		}
+		if (clock_now_ns() - start > 5 * NS_PER_S)
+			fail_msg("%s took %llu ms", names[n],
+				(unsigned long long)((clock_now_ns() - start) / NS_PER_MS));
+		drop(&d);
+	}
+}
+
 /* ---- what is refused --------------------------------------------------------------------------------- */
 
 static void bad_vocabularies_are_refused(void **st)
@@ -661,6 +813,8 @@ int main(void)
 		cmocka_unit_test(wordpiece_rules),
 		cmocka_unit_test(bytes_rules),
 		cmocka_unit_test(special_texts_longest_first),
+		cmocka_unit_test(spm_equals_plain_merging),
+		cmocka_unit_test(patterns_take_time_in_proportion),
 		cmocka_unit_test(bad_vocabularies_are_refused),
 		cmocka_unit_test(bad_tables_are_refused),
 		cmocka_unit_test(bad_calls_are_refused),
