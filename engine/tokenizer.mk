@@ -31,3 +31,6 @@ else
 tests_fuzz_fuzz_tokenizer_SOURCES += tests/fuzz/replay_main.c
 TESTS += tests/fuzz/fuzz_tokenizer
 endif
+
+dist_check_SCRIPTS += tests/cli/tokenize tests/cli/convert-minilm
+TESTS += tests/cli/tokenize tests/cli/convert-minilm

@@ -287,7 +287,7 @@ static void bad_keys_are_refused(void **st)
 	gguf_make_array(&m, "k.odd", GGUF_STRING, "", UINT64_MAX / 16, 0);
 	refused(&m, TENON_E_FORMAT, "k.odd");
 	make_good(&m);
-	gguf_make_array(&m, "k.odd", GGUF_F64, "", UINT64_MAX / 8 + 2, 8);
+	gguf_make_array(&m, "k.odd", GGUF_F64, "xxxxxxxx", UINT64_MAX / 8 + 2, 8);
 	refused(&m, TENON_E_FORMAT, "k.odd");
 	make_good(&m);
 	gguf_make_array(&m, "k.odd", GGUF_BOOL, "\0\1\3", 3, 3);
