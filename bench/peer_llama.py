@@ -17,6 +17,7 @@ def server(path, threads, n_ctx, slots):
     p.n_parallel = slots
     p.n_ctx = n_ctx
     p.cpuparams.n_threads = p.cpuparams_batch.n_threads = threads
+    p.kv_unified = True
     p.n_gpu_layers = 0
     p.cache_ram_mib = 0
     p.warmup = True

@@ -3,7 +3,7 @@
  * Ours and the peer's measurements alternate, so that a slow minute of the machine hits both.
  */
 #include "tools/bench.h"
-#include "tools/local_model.h"
+#include "tools/open_model.h"
 #include "tools/peer.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -15,12 +15,10 @@ static const char help[] =
 	"Tokens per second: prefill.N of one prompt, decode.N of one sequence, decode.batchS of S sequences in all; the\n"
 	"machine's read bandwidth and decode's share of it.\n\n"
 	"options:\n"
-	"  -m, --model M       name or file (default: smollm2-135m)\n"
-	"      --vs llama      run llama.cpp (xllamacpp) in turn with ours; ratios are ours / peer's\n"
-	"      --threads N     for both (default: what the backend chooses)\n"
-	"      --reps N        repeats (default 5)\n"
-	"      --only LIST     of prefill.512, prefill.4000, decode.128, decode.batch4, .batch8, .batch16, .batch32\n"
-	"      --backend NAME  --precision P  --kv TYPE\n"
+	OPEN_MODEL_HELP
+	"      --vs llama           run llama.cpp (xllamacpp) in turn with ours; ratios are ours / peer's\n"
+	"      --reps N             repeats (default 5)\n"
+	"      --only LIST          of prefill.512, prefill.4000, decode.128, decode.batch4, .batch8, .batch16, .batch32\n"
 	"      --json\n      --help\n\n"
 	"examples:\n"
 	"  tenon bench model --vs llama --threads 2\n"
@@ -39,7 +37,7 @@ static const struct item {
 };
 
 struct run {
-	struct local_model l;
+	struct opened l;
 	const struct model_info *info;
 	int32_t *tokens;  /* [N_CTX] random ids */
 	uint32_t *pages;  /* [all pages of group 0], in order */
@@ -73,7 +71,7 @@ static int step(struct run *r, uint32_t n_seqs, uint32_t past, uint32_t n, bool 
 
 	for (uint32_t i = 0; i < n_seqs; i++)
 		s[i] = seq_at(r, i, past, n, out);
-	rc = model_step(r->l.m, s, n_seqs, e);
+	rc = model_step(r->l.model, s, n_seqs, e);
 	for (uint32_t i = 0; i < n_seqs && !rc; i++)
 		rc = s[i].rc ? error_set(e, s[i].rc, "sequence %u: refused by the backend", i) : 0;
 	return rc;
@@ -238,7 +236,7 @@ static int prepare(struct run *r, struct error *e)
 {
 	uint32_t seed = 1, n = 0;
 
-	r->info = model_info(r->l.m);
+	r->info = model_info(r->l.model);
 	for (uint32_t g = 0; g < r->info->n_groups; g++)
 		n = MAX_OF(n, r->info->n_pages[g]);
 	r->tokens = mem_zalloc(MEM_TOOL, N_CTX + 1, sizeof *r->tokens);
@@ -261,20 +259,20 @@ static void run_finish(struct run *r)
 	mem_free(r->tokens);
 	mem_free(r->pages);
 	mem_free(r->logits);
-	local_model_close(&r->l);
+	open_model_close(&r->l);
 }
 
-static int bench(struct run *r, const struct local_model_options *lo, bool json)
+static int bench(struct run *r, struct open_options *lo, bool json)
 {
 	struct error e = { 0 };
 	json_t *report = NULL;
-	double decode_rate = 0, median;
-	int rc = local_model_open(lo, &r->l, &e);
+	double decode_rate = 0, median = 0;
+	int rc = open_model(lo, &r->l, &e);
 
 	rc = rc ? rc : prepare(r, &e);
 	if (!rc && r->vs)
-		rc = peer_start(&r->peer, "llama", r->l.path, lo->threads ? lo->threads : (uint32_t)sysconf(_SC_NPROCESSORS_ONLN), 16384,
-			MAX_SEQS, &e);
+		rc = peer_start(&r->peer, "llama", r->l.path, (uint32_t)(lo->threads ? lo->threads : (uint64_t)sysconf(_SC_NPROCESSORS_ONLN)),
+			16384, MAX_SEQS, &e);
 	if (!rc)
 		report = bench_report("bench model", describe(r));
 	for (size_t i = 0; i < COUNT_OF(items) && !rc; i++) {
@@ -295,34 +293,29 @@ static int bench(struct run *r, const struct local_model_options *lo, bool json)
 
 int cmd_bench_model(int argc, char **argv)
 {
-	static const struct option longs[] = { { "model", 1, NULL, 'm' }, { "vs", 1, NULL, 'v' }, { "threads", 1, NULL, 't' },
-		{ "reps", 1, NULL, 'r' }, { "only", 1, NULL, 'o' }, { "backend", 1, NULL, 'b' }, { "precision", 1, NULL, 'p' },
-		{ "kv", 1, NULL, 'k' }, { "json", 0, NULL, 'j' }, { "help", 0, NULL, 'h' }, { 0 } };
-	/* room for 32 sequences of prompt and answer; the longest prompt takes their pages together */
-	struct local_model_options lo = { .n_ctx = N_CTX, .step_tokens = 512, .step_seqs = MAX_SEQS, .step_out = MAX_SEQS };
+	static const struct option longs[] = { OPEN_MODEL_LONGS, { "vs", 1, NULL, 'v' }, { "reps", 1, NULL, 'r' },
+		{ "only", 1, NULL, 'o' }, { "json", 0, NULL, 'j' }, { "help", 0, NULL, 'h' }, { 0 } };
+	struct open_options lo = { .model = "smollm2-135m",
+		.o = { .n_ctx = N_CTX, .step_tokens = 512, .step_seqs = MAX_SEQS, .step_out = MAX_SEQS } };
 	struct run r = { .reps = 5 };
-	uint64_t threads = 0;
 	bool json = false;
-	int c;
+	int c, taken;
 
 	while ((c = cli_getopt("tenon bench model", argc, argv, ":m:h", longs)) != -1) {
+		taken = open_model_option("tenon bench model", c, optarg, &lo);
+		if (taken > 0)
+			continue;
 		if (c == 'h')
 			return fputs(help, stdout) < 0 ? CLI_FAILED : CLI_OK;
-		if (c == '?' || (c == 't' && !cli_parse_u64("tenon bench model", "--threads", optarg, 1, 1024, &threads)) ||
-			(c == 'r' && !cli_parse_u64("tenon bench model", "--reps", optarg, 1, MAX_REPS, &r.reps)))
+		if (taken < 0 || c == '?' || (c == 'r' && !cli_parse_u64("tenon bench model", "--reps", optarg, 1, MAX_REPS, &r.reps)))
 			return CLI_USAGE;
 		if (c == 'v' && strcmp(optarg, "llama"))
 			return cli_usage("tenon bench model", "--vs: '%s' is not a peer that can be run; known: llama", optarg);
 		r.vs |= c == 'v';
 		json |= c == 'j';
 		r.only = c == 'o' ? optarg : r.only;
-		lo.model = c == 'm' ? optarg : lo.model;
-		lo.backend = c == 'b' ? optarg : lo.backend;
-		lo.precision = c == 'p' ? optarg : lo.precision;
-		lo.kv = c == 'k' ? optarg : lo.kv;
 	}
 	if (optind < argc)
 		return cli_usage("tenon bench model", "'%s': nothing more is taken", argv[optind]);
-	lo.threads = (uint32_t)threads;
 	return bench(&r, &lo, json);
 }

@@ -3,7 +3,8 @@
 bin_PROGRAMS += tenon
 tenon_SOURCES = tools/tenon.c tools/commands.h tools/commands.def tools/cli.c tools/cli_jsonl.c tools/cli.h \
 	tools/cmd_bench.c tools/bench.c tools/bench.h tools/benches.def
-tenon_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS) -DPACKAGE_VERSION='"$(PACKAGE_VERSION)"'
+tenon_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS) -DPACKAGE_VERSION='"$(PACKAGE_VERSION)"' \
+	-DTENON_SOURCE_DIR='"$(abs_top_srcdir)"'
 # Libraries of the folders that the commands need, dependents first.
 TENON_LIBS =
 tenon_SOURCES += tools/cmd_tokenize.c
@@ -12,6 +13,7 @@ tenon_SOURCES += tools/cmd_template.c
 TENON_LIBS += $(CHAT_LIBS)
 tenon_SOURCES += tools/cmd_logits.c tools/open_model.c tools/open_model.h
 TENON_LIBS += $(MODEL_LIBS)
+tenon_SOURCES += tools/cmd_bench_model.c tools/peer.c tools/peer.h
 tenon_LDADD = $(TENON_LIBS) $(BASE_LIBS) $(JANSSON_LIBS) -lm
 
 if HAVE_CMOCKA
