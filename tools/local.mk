@@ -14,6 +14,8 @@ TENON_LIBS += $(CHAT_LIBS)
 tenon_SOURCES += tools/cmd_logits.c tools/open_model.c tools/open_model.h
 TENON_LIBS += $(MODEL_LIBS)
 tenon_SOURCES += tools/cmd_bench_model.c tools/peer.c tools/peer.h
+tenon_SOURCES += tools/session.c tools/session.h tools/gen.c tools/gen.h tools/cmd_generate.c tools/cmd_run.c tools/cmd_ping.c
+TENON_LIBS += $(CLIENT_LIBS)
 tenon_LDADD = $(TENON_LIBS) $(BASE_LIBS) $(JANSSON_LIBS) -lm
 
 if HAVE_CMOCKA
