@@ -32,7 +32,7 @@ EXTRA_DIST += plugins/cpu/cpu.plugin plugins/cpu/README.md
 
 if HAVE_CMOCKA
 if PLUGIN_CPU
-CPU_TESTS = tests/unit/test_cpu_values tests/unit/test_cpu_invariance
+CPU_TESTS = tests/unit/test_cpu_values tests/unit/test_cpu_invariance tests/unit/test_cpu_errors
 check_PROGRAMS += $(CPU_TESTS)
 TESTS += $(CPU_TESTS)
 THREAD_TESTS += $(CPU_TESTS)
@@ -43,5 +43,8 @@ tests_unit_test_cpu_values_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS) -lm
 tests_unit_test_cpu_invariance_SOURCES = tests/unit/test_cpu_invariance.c $(CPU_TEST_SOURCES)
 tests_unit_test_cpu_invariance_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_cpu_invariance_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS) -lm
+tests_unit_test_cpu_errors_SOURCES = tests/unit/test_cpu_errors.c $(CPU_TEST_SOURCES)
+tests_unit_test_cpu_errors_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_cpu_errors_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS) -lm
 endif
 endif
