@@ -5,7 +5,7 @@ libmodel_la_SOURCES = engine/model.c engine/model.h engine/model_priv.h engine/m
 	engine/model_chat.c engine/step.c engine/graph.c engine/graph.h engine/graph_priv.h engine/graph_plan.c \
 	engine/arch.c engine/arch.h engine/arch_llama.c engine/chat.h
 libmodel_la_LIBADD = -lpthread -lm
-MODEL_LIBS = libmodel.la $(TOKENIZER_LIBS) libplugins.la $(GGUF_LIBS)
+MODEL_LIBS = libmodel.la libchat.la $(TOKENIZER_LIBS) libplugins.la $(GGUF_LIBS)
 EXTRA_DIST += engine/README.md
 
 # Tiny models for tests, made with Python so that none has to be fetched: $TENON_BUILDDIR/tests/tiny/TYPE.gguf.

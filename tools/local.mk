@@ -10,7 +10,6 @@ TENON_LIBS =
 tenon_SOURCES += tools/cmd_tokenize.c
 TENON_LIBS += $(TOKENIZER_LIBS)
 tenon_SOURCES += tools/cmd_template.c
-TENON_LIBS += $(CHAT_LIBS)
 tenon_SOURCES += tools/cmd_logits.c tools/open_model.c tools/open_model.h
 TENON_LIBS += $(MODEL_LIBS)
 tenon_SOURCES += tools/cmd_bench_model.c tools/peer.c tools/peer.h
