@@ -256,22 +256,38 @@ static int next_wait(struct tenon *t, struct tenon_event *ev, int timeout_ms)
 	}
 }
 
-static int next_lock(struct tenon *t, int timeout_ms)
+/* Thread sanitizers of some compilers do not know pthread_mutex_clocklock; their builds wait on the wall clock. */
+static int next_lock_until(struct tenon *t, int timeout_ms)
 {
 	struct timespec until;
+#ifdef __SANITIZE_THREAD__
+	const clockid_t id = CLOCK_REALTIME;
+#else
+	const clockid_t id = CLOCK_MONOTONIC;
+#endif
 
-	if (timeout_ms < 0)
-		return pthread_mutex_lock(&t->in_lock);
-	if (!timeout_ms)
-		return pthread_mutex_trylock(&t->in_lock);
-	(void)clock_gettime(CLOCK_MONOTONIC, &until);
+	(void)clock_gettime(id, &until);
 	until.tv_sec += timeout_ms / 1000;
 	until.tv_nsec += timeout_ms % 1000 * (long)NS_PER_MS;
 	if (until.tv_nsec >= (long)NS_PER_S) {
 		until.tv_nsec -= (long)NS_PER_S;
 		until.tv_sec++;
 	}
-	return pthread_mutex_clocklock(&t->in_lock, CLOCK_MONOTONIC, &until);
+#ifdef __SANITIZE_THREAD__
+	return pthread_mutex_timedlock(&t->in_lock, &until);
+#else
+	return pthread_mutex_clocklock(&t->in_lock, id, &until);
+#endif
+}
+
+/* A free lock is taken without asking for the time. */
+static int next_lock(struct tenon *t, int timeout_ms)
+{
+	if (timeout_ms < 0)
+		return pthread_mutex_lock(&t->in_lock);
+	if (!pthread_mutex_trylock(&t->in_lock))
+		return 0;
+	return timeout_ms ? next_lock_until(t, timeout_ms) : EBUSY;
 }
 
 int tenon_next(struct tenon *t, struct tenon_event *ev, int timeout_ms)

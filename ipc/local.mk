@@ -13,7 +13,8 @@ dist_check_SCRIPTS += scripts/check-shared
 TESTS += scripts/check-shared
 
 if HAVE_CMOCKA
-IPC_TESTS = tests/unit/test_ipc_ring tests/unit/test_ipc_attach
+IPC_TESTS = tests/unit/test_ipc_ring tests/unit/test_ipc_attach tests/unit/test_ipc_frames tests/unit/test_ipc_model \
+	tests/unit/test_ipc_stress
 check_PROGRAMS += $(IPC_TESTS)
 TESTS += $(IPC_TESTS)
 THREAD_TESTS += $(IPC_TESTS)
@@ -23,4 +24,28 @@ tests_unit_test_ipc_ring_LDADD = $(IPC_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS) -lpthre
 tests_unit_test_ipc_attach_SOURCES = tests/unit/test_ipc_attach.c
 tests_unit_test_ipc_attach_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS) $(ZMQ_CFLAGS)
 tests_unit_test_ipc_attach_LDADD = $(IPC_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS) $(ZMQ_LIBS) -lpthread
+tests_unit_test_ipc_frames_SOURCES = tests/unit/test_ipc_frames.c
+tests_unit_test_ipc_frames_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_ipc_frames_LDADD = $(IPC_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS) -lpthread
+tests_unit_test_ipc_model_SOURCES = tests/unit/test_ipc_model.c
+tests_unit_test_ipc_model_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_ipc_model_LDADD = $(CMOCKA_LIBS)
+tests_unit_test_ipc_stress_SOURCES = tests/unit/test_ipc_stress.c
+tests_unit_test_ipc_stress_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_ipc_stress_LDADD = $(IPC_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS) -lpthread
+endif
+
+check_PROGRAMS += tests/fuzz/fuzz_frames tests/fuzz/fuzz_attach
+tests_fuzz_fuzz_frames_SOURCES = tests/fuzz/fuzz_frames.c
+tests_fuzz_fuzz_attach_SOURCES = tests/fuzz/fuzz_attach.c
+tests_fuzz_fuzz_frames_LDADD = $(IPC_LIBS) $(BASE_LIBS)
+tests_fuzz_fuzz_attach_LDADD = $(IPC_LIBS) $(BASE_LIBS)
+EXTRA_DIST += tests/data/fuzz/frames tests/data/fuzz/attach
+if FUZZERS
+tests_fuzz_fuzz_frames_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+tests_fuzz_fuzz_attach_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+else
+tests_fuzz_fuzz_frames_SOURCES += tests/fuzz/replay_main.c
+tests_fuzz_fuzz_attach_SOURCES += tests/fuzz/replay_main.c
+TESTS += tests/fuzz/fuzz_frames tests/fuzz/fuzz_attach
 endif

@@ -307,7 +307,6 @@ static void *fake_main(void *arg)
 	bell_hub_close(d->hub);
 	(void)close(d->listen_fd);
 	(void)close(d->lock_fd);
-	(void)close(d->wake_fd);
 	return NULL;
 }
 
@@ -339,6 +338,7 @@ void fake_daemon_stop(struct fake_daemon *d)
 
 	d->stop = 1;
 	must(write(d->wake_fd, &one, sizeof one) == sizeof one && !pthread_join(d->thread, NULL), "stop");
+	(void)close(d->wake_fd);
 }
 
 void fake_daemon_clean(struct fake_daemon *d)
