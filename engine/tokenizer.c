@@ -216,18 +216,19 @@ void tokenizer_destroy(struct tokenizer *t)
 struct trust { /* walks the spans along with the text */
 	const struct text_span *span;
 	size_t n, at;
+	size_t end; /* of the trusted run that was met last */
 };
 
-/* Bytes from `pos` on that are trusted without a gap, at most `most`. */
-static size_t trusted_from(struct trust *tr, size_t pos, size_t most)
+/* Bytes from `pos` on that are trusted without a gap. Positions only grow, so each span is looked at once. */
+static size_t trusted_from(struct trust *tr, size_t pos)
 {
-	size_t i, end = pos;
-
+	if (pos < tr->end)
+		return tr->end - pos;
 	while (tr->at < tr->n && tr->span[tr->at].off + tr->span[tr->at].len <= pos)
 		tr->at++;
-	for (i = tr->at; i < tr->n && end - pos < most && (tr->span[i].trusted || !tr->span[i].len); i++)
-		end = tr->span[i].off + tr->span[i].len;
-	return end - pos;
+	for (tr->end = pos; tr->at < tr->n && (tr->span[tr->at].trusted || !tr->span[tr->at].len); tr->at++)
+		tr->end = tr->span[tr->at].off + tr->span[tr->at].len;
+	return tr->end - pos;
 }
 
 static int check_spans(const struct text_span *span, size_t n, size_t len, struct error *e)
@@ -274,8 +275,7 @@ static int encode_all(struct encoder *x, const char *s, size_t len, struct trust
 		int32_t id = -1;
 
 		if (sp->first[c] < sp->first[c + 1])
-			id = specials_match(
-				sp, s + i, len - i, trusted_from(trust, i, TOKENIZER_MAX_TOKEN_BYTES), &n);
+			id = specials_match(sp, s + i, len - i, trusted_from(trust, i), &n);
 		if (id < 0) {
 			i++;
 			continue;
@@ -301,7 +301,7 @@ int tokenizer_encode_spans(const struct tokenizer *t, const char *text, size_t l
 	const struct text_span *spans, size_t n_spans, struct tokens *out, struct error *e)
 {
 	struct encoder x = { .t = t, .out = out, .e = e };
-	struct trust trust = { spans, n_spans, 0 };
+	struct trust trust = { spans, n_spans, 0, 0 };
 	size_t before = out->n, bad;
 	int rc = check_spans(spans, n_spans, len, e);
 

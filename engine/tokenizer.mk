@@ -12,6 +12,7 @@ TOKENIZER_LIBS = libtokenizer.la $(GGUF_LIBS)
 if HAVE_CMOCKA
 check_PROGRAMS += tests/unit/test_tokenizer tests/unit/test_tokenizer_cases
 TESTS += tests/unit/test_tokenizer tests/unit/test_tokenizer_cases
+THREAD_TESTS += tests/unit/test_tokenizer
 tests_unit_test_tokenizer_SOURCES = tests/unit/test_tokenizer.c tests/unit/gz.h $(GGUF_MAKE)
 tests_unit_test_tokenizer_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_tokenizer_LDADD = $(TOKENIZER_LIBS) $(CMOCKA_LIBS) -lpthread
