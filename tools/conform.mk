@@ -11,13 +11,16 @@ plugin_conform_LDADD = libbase.la libmem_libc.la $(JANSSON_LIBS) -lm
 
 if PLUGIN_REF
 TESTS += tests/conform/ref
+if PLUGIN_CPU
+TESTS += tests/conform/cpu
+endif
 if PLUGIN_NULL
 if PLUGIN_FAULT
 TESTS += tests/conform/fault
 endif
 endif
 endif
-EXTRA_DIST += tests/conform/ref tests/conform/fault tests/conform/example examples/plugin/Makefile \
+EXTRA_DIST += tests/conform/ref tests/conform/cpu tests/conform/fault tests/conform/example examples/plugin/Makefile \
 	examples/plugin/acme.c examples/plugin/acme.map examples/plugin/acme.plugin
 
 # What a vendor builds against: header, pkg-config file, plugin-conform.

@@ -2,6 +2,7 @@
  * The pool of keys and values: one map a group, [page][slot][KV head]; what a head's part looks like stands in
  * attn.h. Whatever is stored is finite, so that a masked key can never reach a sum.
  */
+#include "cpus.h"
 #include "model.h"
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,7 @@ static bool group_map(struct tnp_kv *k, uint32_t group)
 	uint64_t bytes;
 
 	if (__builtin_mul_overflow(k->n_pages[group], k->page_bytes[group], &bytes) ||
-		bytes > (uint64_t)1 << 46)
+		bytes > cpus_mem_total())
 		return false;
 	k->map_bytes[group] = bytes;
 	k->mem[group] = cpu_map(bytes);

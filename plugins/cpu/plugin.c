@@ -13,7 +13,8 @@
 
 enum { THREADS_LIMIT = 256, HUGE_BYTES = 2 << 20, PAGE_BYTES = 4096 };
 
-static const struct tnp_host *host; /* from start() to stop() */
+static struct tnp_host services;    /* our reading of the host's table */
+static const struct tnp_host *host; /* &services from start() to stop() */
 
 const struct cpu_isa cpu_isa_base = { "baseline", &linear_base, &elem_base, &attn_base };
 #if defined(__x86_64__)
@@ -126,10 +127,12 @@ void cpu_unmap(void *p, uint64_t bytes)
 /* ---- life ------------------------------------------------------------------------------------------- */
 static tnp_rc cpu_start(const struct tnp_host *h, struct tnp_error *e)
 {
-	if (!h || h->abi_major != TNP_ABI_MAJOR)
-		return cpu_fail(e, TNP_E_INVALID, 0, "start: no host, or one of another major");
-	host = h;
-	return TNP_OK;
+	tnp_rc rc = h ? cpu_take(&services, sizeof services, h, e) : TNP_E_INVALID;
+
+	if (!rc && services.abi_major != TNP_ABI_MAJOR)
+		rc = cpu_fail(e, TNP_E_INVALID, 0, "start: a host of another major");
+	host = rc ? NULL : &services;
+	return rc;
 }
 
 static tnp_rc cpu_stop(struct tnp_error *e)
@@ -234,7 +237,7 @@ static tnp_rc dev_open(uint32_t i, struct tnp_dev **o, struct tnp_error *e)
 	rc = pool_create(threads, pin && !strcmp(pin, "true"), &d->pool);
 	if (rc) {
 		free(d);
-		return cpu_fail(e, rc == ENOMEM ? TNP_E_NOMEM : TNP_E_INTERNAL, 0,
+		return cpu_fail(e, rc == ENOMEM || rc == EAGAIN ? TNP_E_NOMEM : TNP_E_INTERNAL, 0,
 			"device: cannot start its threads");
 	}
 	*o = d;
