@@ -130,7 +130,7 @@ static const struct key worker_keys[] = {
 	KEY_U32("backoff_max_ms", C(worker.backoff_max_ms), 1, 600000, 30000),
 	KEY_U32("deaths", C(worker.deaths), 1, 16, 5),
 	KEY_U32("deaths_window_s", C(worker.deaths_window_s), 1, 86400, 600),
-	KEY_U64("ring_kib", C(worker.ring_bytes), 1024, 65536, KIB, 8192),
+	KEY_U64("ring_kib", C(worker.ring_bytes), 256, 65536, KIB, 1024),
 	{ .name = NULL },
 };
 
