@@ -35,7 +35,8 @@ int box_create(struct box *b, struct error *e)
 	*b = (struct box){ .fd = memfd_create("tenon-box", MFD_CLOEXEC | MFD_ALLOW_SEALING) };
 	if (b->fd < 0)
 		return error_errno(e, TENON_E_NOMEM, errno, "flight recorder");
-	if (ftruncate(b->fd, BOX_BYTES) || fcntl(b->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
+	if (ftruncate(b->fd, BOX_BYTES) ||
+		fcntl(b->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		rc = error_errno(e, TENON_E_NOMEM, errno, "flight recorder");
 	else
 		rc = map_page(b, e);

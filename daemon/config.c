@@ -141,6 +141,7 @@ static const struct key admin_keys[] = {
 
 static const struct key top_keys[] = {
 	KEY_STRING("runtime_dir", C(runtime_dir), ""),
+	KEY_STRING("socket", C(socket), ""),
 	KEY_STRING("socket_group", C(socket_group), ""),
 	KEY_CHOICE("isolation", C(isolation), isolations, ISOLATION_PROCESS),
 	KEY_STRING("backend", C(backend), ""),
@@ -751,20 +752,37 @@ int conf_set(struct conf *c, const char *key, const char *value, struct error *e
 	return rc;
 }
 
-/* Where a daemon of a user, or of the system, keeps its sockets and finds models. */
-static int derive_dirs(struct conf *c, struct error *e)
+/* The folder follows from the socket, or the socket from the folder. */
+static int derive_socket(struct conf *c, struct error *e)
 {
-	const char *run = getenv("XDG_RUNTIME_DIR"), *own = getenv("TENON_MODELS"),
-		   *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+	const char *run = getenv("XDG_RUNTIME_DIR"), *slash = strrchr(c->socket, '/');
 	char path[4096];
 	int rc = TENON_OK;
 
+	if (*c->socket && (c->socket[0] != '/' || slash == c->socket || !slash[1]))
+		return error_set(
+			e, TENON_E_CONFIG, "socket %.80s: write a full path inside a folder", c->socket);
 	if (!*c->runtime_dir) {
-		(void)snprintf(path, sizeof path, "%s/tenon", run && *run ? run : "/run");
+		if (*c->socket)
+			(void)snprintf(path, sizeof path, "%.*s", (int)(slash - c->socket), c->socket);
+		else
+			(void)snprintf(path, sizeof path, "%s/tenon", run && *run ? run : "/run");
 		rc = set_string(c, &c->runtime_dir, path, e);
 	}
-	if (rc || *c->model_dir)
+	if (rc || *c->socket)
 		return rc;
+	(void)snprintf(path, sizeof path, "%s/attach", c->runtime_dir);
+	return set_string(c, &c->socket, path, e);
+}
+
+/* Where scripts/fetch-model puts models, of a user or of the system. */
+static int derive_models(struct conf *c, struct error *e)
+{
+	const char *own = getenv("TENON_MODELS"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+	char path[4096];
+
+	if (*c->model_dir)
+		return TENON_OK;
 	if (own && *own)
 		(void)snprintf(path, sizeof path, "%s", own);
 	else if (cache && *cache)
@@ -790,7 +808,7 @@ int conf_complete(struct conf *c, struct error *e)
 			e, TENON_E_CONFIG, "default_model '%.40s': not a model name", c->default_model);
 	if (c->worker.backoff_ms > c->worker.backoff_max_ms)
 		return error_set(e, TENON_E_CONFIG, "worker.backoff_ms: is over worker.backoff_max_ms");
-	return derive_dirs(c, e);
+	return derive_socket(c, e) ? e->code : derive_models(c, e);
 }
 
 const char *conf_kv_name(uint32_t kv) { return kvs[kv < COUNT_OF(kvs) - 1 ? kv : 0]; }

@@ -26,7 +26,7 @@ struct conf_plugin_option {
 };
 
 struct conf {
-	const char *runtime_dir, *socket_group;
+	const char *runtime_dir, *socket, *socket_group;
 	uint32_t isolation;
 	const char *backend;
 	uint32_t device;

@@ -18,14 +18,16 @@ struct notify { /* systemd */
 	uint64_t interval_ns; /* 0: none wanted */
 };
 
-struct override { const char *key, *value; }; /* from the command line; "model": NAME=PATH */
+struct override {
+	const char *key, *value;
+}; /* from the command line; "model": NAME=PATH */
 
 struct daemon_options {
-	const char *config_path; /* NULL: the installed one, if it is there */
+	const char *config_path;    /* NULL: the installed one, if it is there */
 	struct override *overrides; /* [n_overrides] */
 	size_t n_overrides;
-	bool private_mode; /* own temporary runtime directory; ends with the reader of ready_fd */
-	int ready_fd;      /* -1: none */
+	bool private_mode;	/* own temporary runtime directory; ends with the reader of ready_fd */
+	int ready_fd;		/* -1: none */
 	worker_start_fn *start; /* NULL: as `isolation` says */
 };
 
@@ -36,7 +38,8 @@ struct daemon {
 	int log_fd;
 	uint64_t started_ns;
 	struct loop loop;
-	uint8_t *frame; /* [frame_room]: the one copy of a frame that is checked and used, of clients and workers alike */
+	uint8_t *
+		frame; /* [frame_room]: the one copy of a frame that is checked and used, of clients and workers alike */
 	uint32_t frame_room;
 	struct sessions sessions;
 	struct requests requests;
@@ -54,6 +57,7 @@ struct daemon {
 /* Reads the config, opens sockets, starts the worker. CONFIG, BUSY, IO, NOMEM. */
 int daemon_open(struct daemon *d, const struct daemon_options *o, struct error *e);
 void daemon_close(struct daemon *d);
+int daemon_check_config(const struct daemon_options *o, struct error *e); /* reads it, keeps nothing */
 /* Takes no new work; ends when the last request has, or after drain_s. */
 void daemon_drain(struct daemon *d);
 void daemon_stop(struct daemon *d);

@@ -13,10 +13,11 @@ struct list {
 	struct node head;
 };
 
-#define CONTAINER_OF(p, type, member) ((type *)(void *)((char *)(p) - offsetof(type, member)))
+#define CONTAINER_OF(p, type, member) ((type *)(void *)((char *)(p)-offsetof(type, member)))
 /* The loop's body may remove `n`, and nothing else. */
-#define LIST_EACH(l, n) \
-	for (struct node *n = (l)->head.next, *n##_next = n->next; n != &(l)->head; n = n##_next, n##_next = n->next)
+#define LIST_EACH(l, n)                                                                                      \
+	for (struct node *n = (l)->head.next, *n##_next = n->next; n != &(l)->head;                          \
+		n = n##_next, n##_next = n->next)
 
 static inline void list_init(struct list *l) { l->head.next = l->head.prev = &l->head; }
 static inline bool list_empty(const struct list *l) { return l->head.next == &l->head; }

@@ -5,6 +5,29 @@ libdaemonconf_la_SOURCES = daemon/config.c daemon/config.h
 libdaemonconf_la_CFLAGS = $(AM_CFLAGS) $(CONFIG_CFLAGS)
 libdaemonconf_la_LIBADD = $(CONFIG_LIBS)
 
+# The worker's half: engine, scheduler, plugins.
+noinst_LTLIBRARIES += libworker.la
+libworker_la_SOURCES = daemon/worker.c daemon/worker.h daemon/worker_priv.h daemon/worker_queue.c daemon/worker_prep.c \
+	daemon/worker_step.c daemon/worker_admin.c daemon/box.c daemon/box.h
+libworker_la_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
+libworker_la_LIBADD = $(JANSSON_LIBS) -lpthread
+WORKER_LIBS = libworker.la libsched.la $(MODEL_LIBS) $(IPC_LIBS)
+
+noinst_LTLIBRARIES += libdaemon.la
+libdaemon_la_SOURCES = daemon/daemon.c daemon/daemon.h daemon/loop.c daemon/loop.h daemon/timer.c daemon/timer.h \
+	daemon/list.h daemon/sessions.c daemon/session.c daemon/session.h daemon/request.c daemon/request.h daemon/models.c \
+	daemon/models.h daemon/worker_link.c daemon/worker_link.h daemon/worker_start.c daemon/admin.c daemon/notify.c
+libdaemon_la_CPPFLAGS = $(AM_CPPFLAGS) -DPACKAGE_VERSION='"$(PACKAGE_VERSION)"'
+libdaemon_la_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(ZMQ_CFLAGS)
+libdaemon_la_LIBADD = $(JANSSON_LIBS) $(ZMQ_LIBS) -lpthread
+DAEMON_LIBS = libdaemon.la libdaemonconf.la $(WORKER_LIBS) $(BASE_LIBS) -lm
+
+sbin_PROGRAMS += tenond
+tenond_SOURCES = daemon/main.c
+tenond_CPPFLAGS = $(libdaemon_la_CPPFLAGS)
+tenond_CFLAGS = $(libdaemon_la_CFLAGS)
+tenond_LDADD = $(DAEMON_LIBS)
+
 sysconf_DATA += etc/tenond.conf
 EXTRA_DIST += etc/tenond.conf
 

@@ -13,15 +13,15 @@
 #include <unistd.h>
 
 enum { EVENTS_MAX = 64, SPIN_MISSES_MAX = 3 };
-#define POLL_NS        (50 * NS_PER_US)  /* most time between two looks at descriptors while busy */
-#define SPIN_NS        (400 * NS_PER_US)
+#define POLL_NS	       (50 * NS_PER_US) /* most time between two looks at descriptors while busy */
+#define SPIN_NS	       (400 * NS_PER_US)
 #define SPIN_POLL_NS   (25 * NS_PER_US)
-#define RECENT_NS      (1 * NS_PER_MS)   /* no spin unless something came so lately */
-#define QUIET_NS       (10 * NS_PER_MS)  /* a source quiet for so long dozes though the loop is busy */
+#define RECENT_NS      (1 * NS_PER_MS)	/* no spin unless something came so lately */
+#define QUIET_NS       (10 * NS_PER_MS) /* a source quiet for so long dozes though the loop is busy */
 #define SWEEP_BUSY_NS  (50 * NS_PER_MS)
 #define SWEEP_IDLE_NS  (1 * NS_PER_S)
 #define SWEEP_AFTER_NS (2 * NS_PER_S)
-#define LOAD_NS        (20 * NS_PER_MS)  /* how long an answer of /proc/loadavg is believed */
+#define LOAD_NS	       (20 * NS_PER_MS) /* how long an answer of /proc/loadavg is believed */
 
 int loop_init(struct loop *l, struct error *e)
 {
@@ -165,7 +165,8 @@ static void sweep(struct loop *l)
 	if (l->now_ns - l->swept_ns < sweep_interval(l))
 		return;
 	l->swept_ns = l->now_ns;
-	LIST_EACH (&l->asleep, n) {
+	LIST_EACH(&l->asleep, n)
+	{
 		struct source *s = CONTAINER_OF(n, struct source, node);
 
 		if (s->ready(s))
@@ -176,7 +177,8 @@ static void sweep(struct loop *l)
 /* `quiet`: only those that have been still for a while. False: something came. */
 static bool doze_all(struct loop *l, bool quiet)
 {
-	LIST_EACH (&l->awake, n) {
+	LIST_EACH(&l->awake, n)
+	{
 		struct source *s = CONTAINER_OF(n, struct source, node);
 
 		if (quiet && l->now_ns - s->active_ns < QUIET_NS)
@@ -218,7 +220,8 @@ static bool machine_idle(struct loop *l)
 
 static bool any_ready(struct loop *l)
 {
-	LIST_EACH (&l->awake, n) {
+	LIST_EACH(&l->awake, n)
+	{
 		struct source *s = CONTAINER_OF(n, struct source, node);
 
 		if (s->ready(s))
@@ -269,7 +272,8 @@ static void learn(struct loop *l)
 {
 	bool found = any_ready(l);
 
-	if (!found || l->spinning_pays || !l->may_spin || l->now_ns - l->parked_ns > 2 * SPIN_NS || !machine_idle(l))
+	if (!found || l->spinning_pays || !l->may_spin || l->now_ns - l->parked_ns > 2 * SPIN_NS ||
+		!machine_idle(l))
 		return;
 	l->spinning_pays = true;
 	l->spin_misses = 0;

@@ -9,19 +9,20 @@
 #include "daemon/list.h"
 #include "daemon/timer.h"
 
-struct watch { /* one descriptor in epoll */
+struct watch {	/* one descriptor in epoll */
 	int fd; /* -1: not watched */
 	void (*ready)(struct watch *w, uint32_t events);
 };
 
-struct source { /* one ring that others fill */
+struct source {		  /* one ring that others fill */
 	struct node node; /* in `awake` or `asleep` */
 	bool awake;
 	uint64_t active_ns;
 	bool (*ready)(struct source *s); /* something to take? no side effects */
-	bool (*pump)(struct source *s);  /* takes a batch; true if there was something; may remove the source */
-	bool (*doze)(struct source *s);  /* raises the asleep flag; false: something came, flag down again */
-	void (*rise)(struct source *s);  /* lowers it */
+	bool (*pump)(
+		struct source *s); /* takes a batch; true if there was something; may remove the source */
+	bool (*doze)(struct source *s); /* raises the asleep flag; false: something came, flag down again */
+	void (*rise)(struct source *s); /* lowers it */
 };
 
 struct task { /* runs once at the end of the turn in which it was queued */
@@ -35,9 +36,9 @@ struct loop {
 	struct timers timers;
 	struct list awake, asleep; /* sources */
 	struct list tasks;
-	uint64_t now_ns;           /* of this turn */
+	uint64_t now_ns; /* of this turn */
 	uint64_t polled_ns, swept_ns, active_ns, parked_ns, load_ns;
-	bool may_spin;             /* set by the owner: nobody needs this core */
+	bool may_spin; /* set by the owner: nobody needs this core */
 	bool spinning_pays, machine_idle;
 	uint32_t spin_misses, n_cpus;
 	uint64_t n_turns, n_parks, n_spins; /* for status */

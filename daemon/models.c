@@ -29,7 +29,8 @@ const char *model_state_name(enum model_state s)
 
 struct model_entry *models_lookup(struct daemon *d, const char *name)
 {
-	LIST_EACH (&d->models.all, n) {
+	LIST_EACH(&d->models.all, n)
+	{
 		struct model_entry *m = CONTAINER_OF(n, struct model_entry, node);
 
 		if (!strcmp(m->name, name))
@@ -52,7 +53,8 @@ static void entry_free(struct model_entry *m)
 
 static void on_idle(struct timer *t, uint64_t now_ns);
 
-static struct model_entry *entry_create(struct daemon *d, const char *name, const char *given, const struct conf_model *c)
+static struct model_entry *entry_create(
+	struct daemon *d, const char *name, const char *given, const struct conf_model *c)
 {
 	struct model_entry *m = mem_zalloc(MEM_DAEMON, 1, sizeof *m);
 
@@ -75,13 +77,15 @@ static struct model_entry *entry_create(struct daemon *d, const char *name, cons
 
 static bool in_use(const struct model_entry *m)
 {
-	return m->n_requests || m->state == MODEL_LOADING || m->state == MODEL_LOADED || m->state == MODEL_UNLOADING;
+	return m->n_requests || m->state == MODEL_LOADING || m->state == MODEL_LOADED ||
+		m->state == MODEL_UNLOADING;
 }
 
 /* Entries that clients brought about make room for others once unused. */
 static void entries_prune(struct daemon *d)
 {
-	LIST_EACH (&d->models.all, n) {
+	LIST_EACH(&d->models.all, n)
+	{
 		struct model_entry *m = CONTAINER_OF(n, struct model_entry, node);
 
 		if (!m->configured && !in_use(m) && m->state != MODEL_QUARANTINED)
@@ -93,8 +97,8 @@ void models_finish(struct daemon *d)
 {
 	if (!d->models.all.head.next)
 		return;
-	LIST_EACH (&d->models.all, n)
-		entry_free(CONTAINER_OF(n, struct model_entry, node));
+	LIST_EACH(&d->models.all, n)
+	entry_free(CONTAINER_OF(n, struct model_entry, node));
 }
 
 static int configure_one(struct daemon *d, const struct conf_model *c, struct error *e)
@@ -120,8 +124,8 @@ static int configure_one(struct daemon *d, const struct conf_model *c, struct er
 
 int models_configure(struct daemon *d, struct error *e)
 {
-	LIST_EACH (&d->models.all, n)
-		CONTAINER_OF(n, struct model_entry, node)->configured = false;
+	LIST_EACH(&d->models.all, n)
+	CONTAINER_OF(n, struct model_entry, node)->configured = false;
 	for (uint32_t i = 0; i < d->conf.n_models; i++) {
 		int rc = configure_one(d, &d->conf.models[i], e);
 
@@ -166,7 +170,8 @@ static int path_of(int fd, const char *name, char *path, size_t room, struct err
 	return TENON_OK;
 }
 
-static int resolve(struct daemon *d, const char *name, const char *given, char *path, size_t room, struct error *e)
+static int resolve(
+	struct daemon *d, const char *name, const char *given, char *path, size_t room, struct error *e)
 {
 	char file[160];
 	int fd, rc;
@@ -177,7 +182,8 @@ static int resolve(struct daemon *d, const char *name, const char *given, char *
 		return error_errno(e, TENON_E_NOT_FOUND, errno, "model '%.64s': %.120s", name, given);
 	if (fd < 0)
 		return error_set(e, TENON_E_NOT_FOUND,
-			"model '%.64s': neither configured nor in the model folder; scripts/fetch-model fetches models", name);
+			"model '%.64s': neither configured nor in the model folder; scripts/fetch-model fetches models",
+			name);
 	rc = path_of(fd, name, path, room, e);
 	(void)close(fd);
 	return rc;
@@ -189,7 +195,8 @@ static int find_default(struct daemon *d, struct model_entry **out, struct error
 		return models_find(d, d->conf.default_model, strlen(d->conf.default_model), out, e);
 	if (d->conf.n_models == 1)
 		return models_find(d, d->conf.models[0].name, strlen(d->conf.models[0].name), out, e);
-	return error_set(e, TENON_E_NOT_FOUND, "request: names no model, and the daemon has no default_model");
+	return error_set(
+		e, TENON_E_NOT_FOUND, "request: names no model, and the daemon has no default_model");
 }
 
 /* One that is not in the list yet: a file of the folder, or a path where those are allowed. */
@@ -206,15 +213,17 @@ static int discover(struct daemon *d, const char *name, struct model_entry **out
 	*out = d->models.n_all < 2 * MODELS_DYNAMIC_MAX
 		? entry_create(d, name, is_path ? name : NULL, &d->conf.model_defaults)
 		: NULL;
-	return *out ? TENON_OK : error_set(e, TENON_E_NOMEM, "model '%.64s': too many models are known", name);
+	return *out ? TENON_OK
+		    : error_set(e, TENON_E_NOMEM, "model '%.64s': too many models are known", name);
 }
 
 static int usable(struct model_entry *m, struct error *e)
 {
 	if (m->state != MODEL_QUARANTINED)
 		return TENON_OK;
-	return error_set(e, TENON_E_BACKEND, "model '%.64s': out of service after %u deaths of its worker; the last: %.120s",
-		m->name, m->n_deaths, m->last.text);
+	return error_set(e, TENON_E_BACKEND,
+		"model '%.64s': out of service after %u deaths of its worker; the last: %.120s", m->name,
+		m->n_deaths, m->last.text);
 }
 
 int models_find(struct daemon *d, const char *name, size_t len, struct model_entry **out, struct error *e)
@@ -226,13 +235,16 @@ int models_find(struct daemon *d, const char *name, size_t len, struct model_ent
 	if (!len)
 		return find_default(d, out, e);
 	if (len >= sizeof text)
-		return error_set(e, TENON_E_TOO_LONG, "model: its name is over %u bytes", WIRE_MAX_MODEL_BYTES);
+		return error_set(
+			e, TENON_E_TOO_LONG, "model: its name is over %u bytes", WIRE_MAX_MODEL_BYTES);
 	memcpy(text, name, len);
 	text[len] = 0;
 	if (text[0] == '/' && !d->conf.allow_paths)
-		return error_set(e, TENON_E_DENIED, "model: this daemon takes names, not paths (allow_paths)");
+		return error_set(
+			e, TENON_E_DENIED, "model: this daemon takes names, not paths (allow_paths)");
 	if (text[0] != '/' && !conf_name_ok(text, len))
-		return error_set(e, TENON_E_INVALID, "model: not a name; letters, digits and . _ - are allowed");
+		return error_set(
+			e, TENON_E_INVALID, "model: not a name; letters, digits and . _ - are allowed");
 	m = models_lookup(d, text);
 	rc = m ? TENON_OK : discover(d, text, &m, e);
 	if (!rc)
@@ -254,7 +266,8 @@ static void fail_waiting(struct model_entry *m, int code, const char *text)
 
 static void tell_waiting(struct model_entry *m, uint32_t permille)
 {
-	LIST_EACH (&m->waiting, n) {
+	LIST_EACH(&m->waiting, n)
+	{
 		struct request *r = CONTAINER_OF(n, struct request, node);
 
 		session_send_state(r->session, r->id, WIRE_LOADING, permille);
@@ -272,7 +285,8 @@ static void set_loaded(struct model_entry *m, const json_t *reply)
 	m->n_loads++;
 	json_decref(m->info);
 	m->info = json_deep_copy(json_object_get(reply, "info"));
-	TOPIC_LOG(d, LOG_INFO, "model", "model=%s loaded in_ms=%llu", m->name, (unsigned long long)(m->load_ns / NS_PER_MS));
+	TOPIC_LOG(d, LOG_INFO, "model", "model=%s loaded in_ms=%llu", m->name,
+		(unsigned long long)(m->load_ns / NS_PER_MS));
 	tell_waiting(m, 1000);
 	while ((n = list_first(&m->waiting)) != NULL)
 		request_dispatch(CONTAINER_OF(n, struct request, node));
@@ -286,10 +300,12 @@ static bool make_room(struct model_entry *m)
 {
 	struct model_entry *oldest = NULL;
 
-	LIST_EACH (&m->d->models.all, n) {
+	LIST_EACH(&m->d->models.all, n)
+	{
 		struct model_entry *o = CONTAINER_OF(n, struct model_entry, node);
 
-		if (o != m && o->state == MODEL_LOADED && !o->n_requests && (!oldest || o->used_ns < oldest->used_ns))
+		if (o != m && o->state == MODEL_LOADED && !o->n_requests &&
+			(!oldest || o->used_ns < oldest->used_ns))
 			oldest = o;
 	}
 	if (!oldest || model_unload(oldest, NULL))
@@ -325,10 +341,11 @@ static json_t *load_command(const struct model_entry *m)
 {
 	const struct conf_model *c = &m->conf;
 
-	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "cmd", "load", "model", m->name, "path",
-		m->path, "precision", conf_precision_name(c->precision), "kv", conf_kv_name(c->kv), "context",
-		(json_int_t)c->context, "kv_bytes", (json_int_t)c->kv_bytes, "step_tokens", (json_int_t)c->step_tokens,
-		"step_seqs", (json_int_t)c->step_seqs, "page_tokens", (json_int_t)c->page_tokens);
+	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "cmd", "load", "model",
+		m->name, "path", m->path, "precision", conf_precision_name(c->precision), "kv",
+		conf_kv_name(c->kv), "context", (json_int_t)c->context, "kv_bytes", (json_int_t)c->kv_bytes,
+		"step_tokens", (json_int_t)c->step_tokens, "step_seqs", (json_int_t)c->step_seqs,
+		"page_tokens", (json_int_t)c->page_tokens);
 }
 
 static int refresh_path(struct model_entry *m, struct error *e)
@@ -407,7 +424,8 @@ static void on_unload_reply(struct daemon *d, void *ctx, const json_t *reply, co
 	m->state = reply ? MODEL_UNLOADED : MODEL_LOADED;
 	json_decref(m->info);
 	m->info = NULL;
-	TOPIC_LOG(d, LOG_INFO, "model", "model=%s %s%s", m->name, reply ? "unloaded" : "stays loaded: ", reply ? "" : e->text);
+	TOPIC_LOG(d, LOG_INFO, "model", "model=%s %s%s", m->name,
+		reply ? "unloaded" : "stays loaded: ", reply ? "" : e->text);
 	admin_model_settled(d, m, reply ? NULL : e);
 	if (!list_empty(&m->waiting))
 		model_load(m);
@@ -420,7 +438,8 @@ int model_unload(struct model_entry *m, struct error *e)
 	if (m->state != MODEL_LOADED)
 		return error_set(e, TENON_E_NOT_FOUND, "model '%.64s': is not loaded", m->name);
 	if (m->n_requests)
-		return error_set(e, TENON_E_BUSY, "model '%.64s': %u requests are open; wait for them", m->name, m->n_requests);
+		return error_set(e, TENON_E_BUSY, "model '%.64s': %u requests are open; wait for them",
+			m->name, m->n_requests);
 	cmd = json_pack("{s:s, s:s}", "cmd", "unload", "model", m->name);
 	if (!cmd)
 		return error_set(e, TENON_E_NOMEM, "model '%.64s': out of memory", m->name);
@@ -460,7 +479,8 @@ void model_revive(struct model_entry *m)
 
 void models_worker_up(struct daemon *d)
 {
-	LIST_EACH (&d->models.all, n) {
+	LIST_EACH(&d->models.all, n)
+	{
 		struct model_entry *m = CONTAINER_OF(n, struct model_entry, node);
 
 		if (!list_empty(&m->waiting) || (m->conf.preload && m->configured) || m->pending)
@@ -486,7 +506,8 @@ static bool count_death(struct model_entry *m)
 
 void models_worker_down(struct daemon *d, const char *blame, const char *words)
 {
-	LIST_EACH (&d->models.all, n) {
+	LIST_EACH(&d->models.all, n)
+	{
 		struct model_entry *m = CONTAINER_OF(n, struct model_entry, node);
 		bool guilty = blame && !strcmp(blame, m->name), out = guilty && count_death(m);
 		struct error e = { 0 };
@@ -498,7 +519,8 @@ void models_worker_down(struct daemon *d, const char *blame, const char *words)
 			m->state = out ? MODEL_QUARANTINED : MODEL_UNLOADED;
 		if (!out)
 			continue;
-		TOPIC_LOG(d, LOG_ERROR, "model", "model=%s is out of service after %u deaths: %s", m->name, m->n_deaths, words);
+		TOPIC_LOG(d, LOG_ERROR, "model", "model=%s is out of service after %u deaths: %s", m->name,
+			m->n_deaths, words);
 		(void)usable(m, &e);
 		fail_waiting(m, e.code, e.text);
 		admin_model_settled(d, m, &e);
@@ -509,7 +531,8 @@ void models_worker_failed(struct daemon *d, int code, const char *text)
 {
 	const struct error e = { .code = code };
 
-	LIST_EACH (&d->models.all, n) {
+	LIST_EACH(&d->models.all, n)
+	{
 		struct model_entry *m = CONTAINER_OF(n, struct model_entry, node);
 		struct error why = e;
 
@@ -525,20 +548,24 @@ json_t *models_json(struct daemon *d)
 {
 	json_t *all = json_array();
 
-	LIST_EACH (&d->models.all, n) {
+	LIST_EACH(&d->models.all, n)
+	{
 		struct model_entry *m = CONTAINER_OF(n, struct model_entry, node);
-		json_t *o = json_pack("{s:s, s:s, s:I, s:b, s:I, s:I, s:s, s:s, s:I, s:I, s:O?}", "name", m->name, "state",
-			model_state_name(m->state), "requests", (json_int_t)m->n_requests, "configured", m->configured, "loads",
-			(json_int_t)m->n_loads, "load_ms", (json_int_t)(m->load_ns / NS_PER_MS), "precision",
-			conf_precision_name(m->conf.precision), "kv", conf_kv_name(m->conf.kv), "idle_unload_s",
-			(json_int_t)m->conf.idle_unload_s, "deaths", (json_int_t)m->n_deaths, "info", m->info);
+		json_t *o = json_pack("{s:s, s:s, s:I, s:b, s:I, s:I, s:s, s:s, s:I, s:I, s:O?}", "name",
+			m->name, "state", model_state_name(m->state), "requests", (json_int_t)m->n_requests,
+			"configured", m->configured, "loads", (json_int_t)m->n_loads, "load_ms",
+			(json_int_t)(m->load_ns / NS_PER_MS), "precision",
+			conf_precision_name(m->conf.precision), "kv", conf_kv_name(m->conf.kv),
+			"idle_unload_s", (json_int_t)m->conf.idle_unload_s, "deaths", (json_int_t)m->n_deaths,
+			"info", m->info);
 
 		if (o && m->path)
 			(void)json_object_set_new(o, "path", json_string(m->path));
 		if (o && m->last.code)
 			(void)json_object_set_new(o, "last_error", json_string(m->last.text));
 		if (o && m->state == MODEL_LOADED && !m->n_requests)
-			(void)json_object_set_new(o, "idle_ms", json_integer((json_int_t)((d->loop.now_ns - m->used_ns) / NS_PER_MS)));
+			(void)json_object_set_new(o, "idle_ms",
+				json_integer((json_int_t)((d->loop.now_ns - m->used_ns) / NS_PER_MS)));
 		(void)json_array_append_new(all, o);
 	}
 	return all;

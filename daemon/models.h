@@ -21,19 +21,19 @@ struct model_entry {
 	struct node node; /* in models.all */
 	struct daemon *d;
 	char *name, *given; /* given: path of the config or the client; NULL: NAME.gguf in the model folder */
-	char *path;         /* as resolved at the last load; NULL before */
+	char *path;	    /* as resolved at the last load; NULL before */
 	struct conf_model conf; /* without its strings */
-	bool configured;        /* named in the config: stays listed while unloaded */
+	bool configured;	/* named in the config: stays listed while unloaded */
 	enum model_state state;
-	uint32_t n_requests;    /* open, orphans included */
-	struct list waiting;    /* requests */
+	uint32_t n_requests; /* open, orphans included */
+	struct list waiting; /* requests */
 	struct timer idle;
 	uint64_t load_began_ns, loaded_ns, used_ns, n_loads, load_ns;
-	json_t *info; /* what the worker said of it */
+	json_t *info;	   /* what the worker said of it */
 	struct error last; /* why the last load failed, or why it is out of service */
 	uint64_t death_ns[MODEL_DEATHS_MAX];
 	uint32_t n_deaths;
-	uint32_t pending;  /* administrators who wait for it to be loaded or unloaded */
+	uint32_t pending; /* administrators who wait for it to be loaded or unloaded */
 };
 
 struct models {
@@ -52,10 +52,10 @@ int models_find(struct daemon *d, const char *name, size_t len, struct model_ent
 struct model_entry *models_lookup(struct daemon *d, const char *name);
 
 void model_enqueue(struct model_entry *m, struct request *r); /* waits, or goes on at once */
-void model_load(struct model_entry *m);                       /* if it is not, and a worker is there */
+void model_load(struct model_entry *m);			      /* if it is not, and a worker is there */
 int model_unload(struct model_entry *m, struct error *e);     /* BUSY: in use; NOT_FOUND: not loaded */
-void model_revive(struct model_entry *m);                     /* back into service */
-void model_request_gone(struct model_entry *m);               /* one of n_requests has ended */
+void model_revive(struct model_entry *m);		      /* back into service */
+void model_request_gone(struct model_entry *m);		      /* one of n_requests has ended */
 
 /* The worker is up, or down. `blame`: what it was doing when it died, NULL if no model is at fault. */
 void models_worker_up(struct daemon *d);

@@ -144,7 +144,8 @@ static void on_deadline(struct timer *t, uint64_t now_ns)
 }
 
 /* A slot, its memory and its place in session and account; NULL: no memory. */
-static struct request *create(struct session *s, uint64_t id, const struct frame_request *f, const uint8_t *body)
+static struct request *create(
+	struct session *s, uint64_t id, const struct frame_request *f, const uint8_t *body)
 {
 	struct requests *t = &s->d->requests;
 	struct request *r = mem_zalloc(MEM_DAEMON, 1, sizeof *r);
@@ -181,18 +182,21 @@ static int admission(const struct session *s, bool last, struct error *e)
 	if (d->draining)
 		return error_set(e, TENON_E_DRAINING, "request: the daemon is shutting down");
 	if (s->account->n_in_flight >= d->conf.limits.in_flight_per_uid)
-		return error_set(e, TENON_E_FULL, "request: this user has %u requests open (limits.in_flight_per_uid); wait for one",
+		return error_set(e, TENON_E_FULL,
+			"request: this user has %u requests open (limits.in_flight_per_uid); wait for one",
 			s->account->n_in_flight);
 	if (d->requests.n_open >= d->conf.limits.in_flight)
-		return error_set(e, TENON_E_FULL, "request: %u requests are open (limits.in_flight); try again later",
+		return error_set(e, TENON_E_FULL,
+			"request: %u requests are open (limits.in_flight); try again later",
 			d->requests.n_open);
 	if (!last && s->n_filling >= SESSION_FILLING_MAX)
-		return error_set(e, TENON_E_FULL, "request: %u prompts are unfinished; end one first", s->n_filling);
+		return error_set(
+			e, TENON_E_FULL, "request: %u prompts are unfinished; end one first", s->n_filling);
 	return TENON_OK;
 }
 
-bool request_begin(struct session *s, uint64_t id, const struct frame_request *f, const uint8_t *body, uint32_t bytes,
-	bool last)
+bool request_begin(struct session *s, uint64_t id, const struct frame_request *f, const uint8_t *body,
+	uint32_t bytes, bool last)
 {
 	struct error e = { 0 };
 	struct request *r = NULL;
@@ -202,7 +206,8 @@ bool request_begin(struct session *s, uint64_t id, const struct frame_request *f
 		r = create(s, id, f, body);
 	if (!r) {
 		s->d->requests.n_failed++;
-		session_send_error(s, id, e.code ? e.code : TENON_E_NOMEM, e.code ? e.text : "request: out of memory");
+		session_send_error(
+			s, id, e.code ? e.code : TENON_E_NOMEM, e.code ? e.text : "request: out of memory");
 		return true;
 	}
 	if (models_find(s->d, r->f.model, r->f.r.model_bytes, &r->model, &e)) {
@@ -234,8 +239,9 @@ int request_end(struct request *r)
 	r->state = REQUEST_WAITING;
 	r->time.arrived_ns = now_ns;
 	r->f.r.arrived_s = (uint32_t)time(NULL);
-	if (r->f.r.deadline_ns && !timer_set(&r->d->loop.timers, &r->deadline,
-					  now_ns + MIN_OF(r->f.r.deadline_ns, UINT64_MAX / 4))) {
+	if (r->f.r.deadline_ns &&
+		!timer_set(&r->d->loop.timers, &r->deadline,
+			now_ns + MIN_OF(r->f.r.deadline_ns, UINT64_MAX / 4))) {
 		request_fail(r, TENON_E_NOMEM, "request: out of memory");
 		return TENON_OK;
 	}
@@ -280,13 +286,16 @@ static bool put_begin(struct request *r, struct ring_out *out, uint32_t most, bo
 	bool whole;
 	uint8_t *at;
 
+	f.model = r->model->name; /* the client may have named none */
+	f.r.model_bytes = (uint32_t)strlen(f.model);
 	f.r.n_history = r->n_ids;
 	f.r.history_text_bytes = r->text_bytes;
 	f.r.deadline_ns = deadline_left(r);
 	f.history = r->ids;
 	part = frame_request_bytes(&f);
 	whole = part + r->payload_bytes <= most;
-	at = ring_put(out, WIRE_BEGIN, whole ? WIRE_LAST : 0, wid, part + (whole ? (uint32_t)r->payload_bytes : 0), bad);
+	at = ring_put(out, WIRE_BEGIN, whole ? WIRE_LAST : 0, wid,
+		part + (whole ? (uint32_t)r->payload_bytes : 0), bad);
 	if (!at)
 		return false;
 	(void)frame_request_write(&f, at, part);
@@ -395,7 +404,8 @@ static void pass_on(struct request *r, const struct wire_head *h, const uint8_t 
 	if (to)
 		memcpy(to, body, bytes);
 	else if (too_long)
-		request_fail(r, TENON_E_TOO_LONG, "request: an event is larger than a quarter of the session's ring; attach with a larger one");
+		request_fail(r, TENON_E_TOO_LONG,
+			"request: an event is larger than a quarter of the session's ring; attach with a larger one");
 }
 
 static bool grow_ids(struct request *r, uint32_t n)

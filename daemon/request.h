@@ -23,7 +23,7 @@ enum { REQUEST_SLOT_BITS = 12, REQUESTS_MAX = (1 << REQUEST_SLOT_BITS) - 1 };
 enum request_state { REQUEST_FILLING, REQUEST_WAITING, REQUEST_SENDING, REQUEST_RUNNING };
 
 struct request {
-	struct node node; /* in its model's `waiting`, the worker's `outgoing`, or none */
+	struct node node;    /* in its model's `waiting`, the worker's `outgoing`, or none */
 	struct node control; /* in the worker's `controls` while something is to be told */
 	struct daemon *d;
 	uint64_t id, wid; /* the client's, the worker's (0: not told a worker) */
@@ -33,16 +33,16 @@ struct request {
 	struct account *account;
 	struct model_entry *model;
 	struct frame_request f; /* points into body, ids and payload */
-	uint8_t *body;          /* what BEGIN said */
-	uint8_t *payload;       /* [payload_bytes] */
+	uint8_t *body;		/* what BEGIN said */
+	uint8_t *payload;	/* [payload_bytes] */
 	uint64_t payload_bytes, payload_have, payload_sent;
-	bool begun; /* BEGIN is in the worker's ring */
+	bool begun;   /* BEGIN is in the worker's ring */
 	int32_t *ids; /* [n_ids]: tokens that the client has or will get from its ring or backlog */
 	uint32_t n_ids, cap_ids;
-	uint64_t text_bytes; /* text told with them */
-	bool embedded;       /* its EMBEDDING was passed on */
+	uint64_t text_bytes;			  /* text told with them */
+	bool embedded;				  /* its EMBEDDING was passed on */
 	bool cancel_wanted, pause_wanted, paused; /* paused: what the worker was told last */
-	bool lost;                                 /* an earlier worker had it: tell RESUMED */
+	bool lost;				  /* an earlier worker had it: tell RESUMED */
 	uint32_t n_replayed;
 	struct timer deadline;
 	uint64_t waiting_ns; /* since when it waits for its model; 0: it does not */
@@ -62,10 +62,10 @@ void requests_init(struct requests *t);
 void requests_finish(struct daemon *d);
 
 /* From a client's BEGIN, already parsed; `body` is copied. Answers errors to the client itself; false: PROTOCOL. */
-bool request_begin(struct session *s, uint64_t id, const struct frame_request *f, const uint8_t *body, uint32_t bytes,
-	bool last);
+bool request_begin(struct session *s, uint64_t id, const struct frame_request *f, const uint8_t *body,
+	uint32_t bytes, bool last);
 int request_data(struct request *r, const uint8_t *data, uint32_t bytes); /* PROTOCOL: more than announced */
-int request_end(struct request *r);                                     /* PROTOCOL: less than announced */
+int request_end(struct request *r);					  /* PROTOCOL: less than announced */
 /* Ends it for the client with an error; what the worker has of it is cancelled. */
 void request_fail(struct request *r, int code, const char *text);
 /* The client is gone: nobody is told. */

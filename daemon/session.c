@@ -8,7 +8,7 @@
 
 enum { PUMP_FRAMES = 64, PING_MAX_BYTES = 64, INPUT_STOPS_BYTES = 64 << 10, TRIMMED_BYTES = 256 };
 #define BLOCKED_POLL_NS (5 * NS_PER_MS)
-#define PAUSED_POLL_NS  (20 * NS_PER_MS)
+#define PAUSED_POLL_NS	(20 * NS_PER_MS)
 
 /* ---- events to the client -------------------------------------------------------------------------------------- */
 
@@ -159,7 +159,8 @@ static void blocked_check(struct timer *t, uint64_t now_ns)
 		return;
 	if (now_ns - s->blocked_ns > c->slow_reader.cancel_s * NS_PER_S || s->overflowed) {
 		s->d->sessions.n_slow_cancelled += s->n_open;
-		fail_all(s, TENON_E_SLOW_READER, "request: its events were not read in time; read them as they come");
+		fail_all(s, TENON_E_SLOW_READER,
+			"request: its events were not read in time; read them as they come");
 	} else if (!s->paused && now_ns - s->blocked_ns > c->slow_reader.pause_ms * NS_PER_MS) {
 		set_paused(s, true);
 	}
@@ -221,7 +222,8 @@ void session_forget(struct session *s, struct request *r)
 
 /* ---- frames from the client -------------------------------------------------------------------------------------- */
 
-static int on_begin(struct session *s, const struct wire_head *h, const uint8_t *body, uint32_t bytes, struct error *e)
+static int on_begin(
+	struct session *s, const struct wire_head *h, const uint8_t *body, uint32_t bytes, struct error *e)
 {
 	struct frame_request f;
 	int rc;
@@ -244,7 +246,8 @@ static int on_begin(struct session *s, const struct wire_head *h, const uint8_t 
 }
 
 /* DATA, END, CANCEL. Requests that have ended meanwhile, or were refused at BEGIN, are passed over. */
-static int on_open(struct session *s, const struct wire_head *h, const uint8_t *body, uint32_t bytes, struct error *e)
+static int on_open(
+	struct session *s, const struct wire_head *h, const uint8_t *body, uint32_t bytes, struct error *e)
 {
 	struct request *r = request_of_session(s, h->id);
 
@@ -265,7 +268,8 @@ static int on_open(struct session *s, const struct wire_head *h, const uint8_t *
 	return TENON_OK;
 }
 
-static int on_ping(struct session *s, const struct wire_head *h, const uint8_t *body, uint32_t bytes, struct error *e)
+static int on_ping(
+	struct session *s, const struct wire_head *h, const uint8_t *body, uint32_t bytes, struct error *e)
 {
 	void *to;
 
@@ -381,8 +385,8 @@ static void unwatch_all(struct session *s)
 	loop_unwatch(&s->d->loop, &s->bell);
 }
 
-struct session *session_create(struct daemon *d, const struct peer_id *who, int fd, const struct wire_hello *hello,
-	struct account *a, struct error *e)
+struct session *session_create(struct daemon *d, const struct peer_id *who, int fd,
+	const struct wire_hello *hello, struct account *a, struct error *e)
 {
 	const struct attach_limits lim = { .ring_default = d->conf.limits.ring_bytes,
 		.ring_max = d->conf.limits.ring_max_bytes,
@@ -406,8 +410,9 @@ struct session *session_create(struct daemon *d, const struct peer_id *who, int 
 	s->bell = (struct watch){ .fd = -1, .ready = on_bell };
 	s->flush.run = flush;
 	s->blocked.fire = blocked_check;
-	s->source =
-		(struct source){ .ready = source_ready, .pump = source_pump, .doze = source_doze, .rise = source_rise };
+	s->source = (struct source){
+		.ready = source_ready, .pump = source_pump, .doze = source_doze, .rise = source_rise
+	};
 	buf_init(&s->backlog, MEM_DAEMON, 0);
 	if (watch_all(s, e)) {
 		unwatch_all(s);
@@ -448,8 +453,8 @@ void session_close(struct session *s, const char *why)
 	if (s->closed)
 		return;
 	s->closed = true;
-	TOPIC_LOG(d, LOG_DEBUG, "session", "session=%llu closed why=\"%s\" open=%u",
-		(unsigned long long)s->link.session, why, s->n_open);
+	TOPIC_LOG(d, LOG_DEBUG, "session", "session=%llu closed open=%u: %s",
+		(unsigned long long)s->link.session, s->n_open, why);
 	while (s->n_open)
 		request_drop(s->open[s->n_open - 1]);
 	loop_remove(&d->loop, &s->source);

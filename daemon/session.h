@@ -14,7 +14,7 @@
 struct daemon;
 struct request;
 
-struct account { /* one user; lives while it has sessions or a recent past */
+struct account {	  /* one user; lives while it has sessions or a recent past */
 	struct node node; /* in sessions.accounts */
 	uint32_t uid;
 	uint32_t n_sessions, n_in_flight, n_violations; /* violations: within the last minute */
@@ -51,7 +51,7 @@ struct sessions {
 	struct watch listen, hub_watch;
 	struct bell_hub *hub;
 	struct task reap;
-	struct timer resume_accept; /* after running out of descriptors */
+	struct timer resume_accept;		 /* after running out of descriptors */
 	uint64_t shared_bytes, shared_max_bytes; /* of all sessions: at most a quarter of the memory */
 };
 
@@ -76,7 +76,7 @@ int session_adopt(struct session *s, struct request *r);
 void session_forget(struct session *s, struct request *r);
 
 /* sessions.c: an attached peer becomes a session; its account. */
-struct session *session_create(struct daemon *d, const struct peer_id *who, int fd, const struct wire_hello *hello,
-	struct account *a, struct error *e);
+struct session *session_create(struct daemon *d, const struct peer_id *who, int fd,
+	const struct wire_hello *hello, struct account *a, struct error *e);
 void account_violation(struct daemon *d, struct account *a);
 #endif

@@ -32,7 +32,8 @@ static void accounts_prune(struct daemon *d)
 {
 	struct sessions *t = &d->sessions;
 
-	LIST_EACH (&t->accounts, n) {
+	LIST_EACH(&t->accounts, n)
+	{
 		struct account *a = CONTAINER_OF(n, struct account, node);
 
 		if (a->n_sessions || a->n_in_flight || d->loop.now_ns - a->attach_ns < MINUTE_NS)
@@ -48,7 +49,8 @@ static struct account *account_of(struct daemon *d, uint32_t uid)
 	struct sessions *t = &d->sessions;
 	struct account *a;
 
-	LIST_EACH (&t->accounts, n) {
+	LIST_EACH(&t->accounts, n)
+	{
 		a = CONTAINER_OF(n, struct account, node);
 		if (a->uid == uid)
 			return a;
@@ -75,7 +77,8 @@ void account_violation(struct daemon *d, struct account *a)
 		return;
 	a->n_violations = 0;
 	a->blocked_until_ns = d->loop.now_ns + BLOCK_NS;
-	TOPIC_LOG(d, LOG_WARN, "session", "uid=%u blocked for %llu s: broke the protocol %d times within a minute", a->uid,
+	TOPIC_LOG(d, LOG_WARN, "session",
+		"uid=%u blocked for %llu s: broke the protocol %d times within a minute", a->uid,
 		(unsigned long long)(BLOCK_NS / NS_PER_S), SESSION_VIOLATIONS_MAX);
 }
 
@@ -122,7 +125,8 @@ static int check_quota(struct daemon *d, const struct account *a, const struct w
 	if (d->sessions.n_open >= c->limits.sessions)
 		return error_set(e, TENON_E_NOMEM, "attach: all %u sessions are taken", c->limits.sessions);
 	if (a->n_sessions >= c->limits.sessions_per_uid)
-		return error_set(e, TENON_E_NOMEM, "attach: this user's %u sessions are taken", c->limits.sessions_per_uid);
+		return error_set(e, TENON_E_NOMEM, "attach: this user's %u sessions are taken",
+			c->limits.sessions_per_uid);
 	if (a->shared_bytes + bytes > c->limits.shared_bytes_per_uid)
 		return error_set(e, TENON_E_NOMEM, "attach: this user's shared memory (%llu MiB) is used up",
 			(unsigned long long)(c->limits.shared_bytes_per_uid >> 20));
@@ -131,7 +135,8 @@ static int check_quota(struct daemon *d, const struct account *a, const struct w
 	return TENON_OK;
 }
 
-static void admit(struct daemon *d, int fd, struct peer_id *who, const struct wire_hello *h, struct account *a)
+static void admit(
+	struct daemon *d, int fd, struct peer_id *who, const struct wire_hello *h, struct account *a)
 {
 	struct error e = { 0 };
 	struct session *s = NULL;
@@ -149,8 +154,8 @@ static void admit(struct daemon *d, int fd, struct peer_id *who, const struct wi
 	d->sessions.n_open++;
 	d->sessions.n_attached++;
 	list_append(&d->sessions.open, &s->node);
-	TOPIC_LOG(d, LOG_DEBUG, "attach", "session=%llu uid=%u pid=%d", (unsigned long long)s->link.session, who->uid,
-		who->pid);
+	TOPIC_LOG(d, LOG_DEBUG, "attach", "session=%llu uid=%u pid=%d", (unsigned long long)s->link.session,
+		who->uid, who->pid);
 }
 
 static void hello_forget(struct hello *h)
@@ -219,7 +224,10 @@ static void await_hello(struct daemon *d, int fd, struct peer_id *who, struct ac
 		refuse(d, fd, who, TENON_E_BUSY, "attach: too many connections without a HELLO; try again");
 		return;
 	}
-	*h = (struct hello){ .d = d, .who = *who, .account = a, .sock = { .fd = -1, .ready = on_hello },
+	*h = (struct hello){ .d = d,
+		.who = *who,
+		.account = a,
+		.sock = { .fd = -1, .ready = on_hello },
 		.timeout.fire = on_hello_timeout };
 	if (!timer_set(&d->loop.timers, &h->timeout, d->loop.now_ns + HELLO_NS) ||
 		loop_watch(&d->loop, &h->sock, fd, EPOLLIN | EPOLLRDHUP, NULL)) {
@@ -240,11 +248,13 @@ static void greet(struct daemon *d, int fd, struct peer_id *who)
 	if (d->draining)
 		refuse(d, fd, who, TENON_E_DRAINING, "attach: the daemon is shutting down");
 	else if (!known && !d->conf.limits.allow_unknown_uid)
-		refuse(d, fd, who, TENON_E_DENIED, "attach: user or process of another namespace (limits.allow_unknown_uid)");
+		refuse(d, fd, who, TENON_E_DENIED,
+			"attach: user or process of another namespace (limits.allow_unknown_uid)");
 	else if (!a)
 		refuse(d, fd, who, TENON_E_NOMEM, "attach: out of memory");
 	else if (a->blocked_until_ns > d->loop.now_ns)
-		refuse(d, fd, who, TENON_E_DENIED, "attach: blocked for some seconds after breaking the protocol");
+		refuse(d, fd, who, TENON_E_DENIED,
+			"attach: blocked for some seconds after breaking the protocol");
 	else if (!account_may_attach(d, a))
 		refuse(d, fd, who, TENON_E_BUSY, "attach: too many attaches a second; try again");
 	else if (!try_hello(d, fd, who, a))
@@ -285,7 +295,8 @@ static void rung(void *ctx, const uint8_t nonce[16])
 {
 	struct daemon *d = ctx;
 
-	LIST_EACH (&d->sessions.open, n) {
+	LIST_EACH(&d->sessions.open, n)
+	{
 		struct session *s = CONTAINER_OF(n, struct session, node);
 
 		if (!memcmp(s->link.nonce, nonce, sizeof s->link.nonce)) {
@@ -328,32 +339,27 @@ static void reap(struct task *t)
 /* The folder and its sockets for the group that may attach. */
 static int give_to_group(const struct conf *c, struct error *e)
 {
-	static const char *const names[] = { "", "/attach", "/bell" };
+	char bell[128];
+	const char *const paths[] = { c->runtime_dir, c->socket, bell };
 	const struct group *g = *c->socket_group ? getgrnam(c->socket_group) : NULL;
-	char path[128];
 
 	if (!*c->socket_group)
 		return TENON_OK;
 	if (!g)
-		return error_set(e, TENON_E_CONFIG, "socket_group: no group '%.32s' on this machine", c->socket_group);
-	for (size_t i = 0; i < COUNT_OF(names); i++) {
-		(void)snprintf(path, sizeof path, "%s%s", c->runtime_dir, names[i]);
-		if (chown(path, (uid_t)-1, g->gr_gid))
-			return error_errno(e, TENON_E_IO, errno, "%s: cannot give it to group %.32s", path, c->socket_group);
-	}
+		return error_set(
+			e, TENON_E_CONFIG, "socket_group: no group '%.32s' on this machine", c->socket_group);
+	(void)snprintf(bell, sizeof bell, "%s/bell", c->runtime_dir);
+	for (size_t i = 0; i < COUNT_OF(paths); i++)
+		if (chown(paths[i], (uid_t)-1, g->gr_gid))
+			return error_errno(e, TENON_E_IO, errno, "%s: cannot give it to group %.32s",
+				paths[i], c->socket_group);
 	return TENON_OK;
 }
 
 static int open_all(struct daemon *d, struct error *e)
 {
 	struct sessions *t = &d->sessions;
-	char path[128];
-	int rc;
-
-	if (snprintf(path, sizeof path, "%s/attach", d->conf.runtime_dir) > 107)
-		return error_set(e, TENON_E_TOO_LONG, "runtime_dir %.60s...: over 100 bytes; choose a shorter one",
-			d->conf.runtime_dir);
-	rc = attach_listen(path, &t->listen_fd, &t->lock_fd, e);
+	int rc = attach_listen(d->conf.socket, &t->listen_fd, &t->lock_fd, e);
 	if (!rc)
 		rc = bell_hub_open(d->conf.runtime_dir, &t->hub, e);
 	if (!rc)
@@ -388,14 +394,16 @@ int sessions_open(struct daemon *d, struct error *e)
 /* Who is there is told, once the last event is in the ring. */
 static void close_open(struct daemon *d)
 {
-	LIST_EACH (&d->sessions.open, n) {
+	LIST_EACH(&d->sessions.open, n)
+	{
 		struct session *s = CONTAINER_OF(n, struct session, node);
 
 		session_send_error(s, 0, TENON_E_GONE, "session: the daemon has ended");
 		link_flush(&s->link);
 		session_close(s, "the daemon ends");
 	}
-	LIST_EACH (&d->sessions.hellos, n) {
+	LIST_EACH(&d->sessions.hellos, n)
+	{
 		struct hello *h = CONTAINER_OF(n, struct hello, node);
 		int fd = h->sock.fd;
 
@@ -408,14 +416,14 @@ static void close_open(struct daemon *d)
 void sessions_close(struct daemon *d)
 {
 	struct sessions *t = &d->sessions;
-	char path[128];
 
 	if (!t->open.head.next)
 		return;
 	close_open(d);
 	reap(&t->reap);
 	node_remove(&t->reap.node);
-	LIST_EACH (&t->accounts, n) {
+	LIST_EACH(&t->accounts, n)
+	{
 		node_remove(n);
 		mem_free(CONTAINER_OF(n, struct account, node));
 	}
@@ -425,8 +433,7 @@ void sessions_close(struct daemon *d)
 	bell_hub_close(t->hub);
 	t->hub = NULL;
 	if (t->listen_fd >= 0) {
-		(void)snprintf(path, sizeof path, "%s/attach", d->conf.runtime_dir);
-		(void)unlink(path);
+		(void)unlink(d->conf.socket);
 		(void)close(t->listen_fd);
 	}
 	if (t->lock_fd >= 0)

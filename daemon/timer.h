@@ -24,7 +24,7 @@ int timers_reserve(struct timers *t, uint32_t n);
 /* Sets or moves it. False: no memory (it keeps its old time, if any). */
 bool timer_set(struct timers *t, struct timer *one, uint64_t at_ns);
 void timer_clear(struct timers *t, struct timer *one); /* not set: nothing happens */
-uint64_t timers_next(const struct timers *t);          /* TIMER_NEVER: none */
+uint64_t timers_next(const struct timers *t);	       /* TIMER_NEVER: none */
 /* Fires what is due; a timer is unset before its function runs, which may set and clear any. */
 void timers_run(struct timers *t, uint64_t now_ns);
 #endif

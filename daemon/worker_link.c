@@ -9,9 +9,10 @@
 #include <unistd.h>
 
 enum { PUMP_FRAMES = 256, JSON_MAX_BYTES = 64 << 10, TOK_RING_BYTES = 256 << 10 };
-#define RETRY_NS       NS_PER_MS
-#define SETTLED_NS     (60 * NS_PER_S) /* a worker that lived so long was a good one */
-#define WATCH_NS       NS_PER_S
+#define RETRY_NS	 NS_PER_MS
+#define SETTLED_NS	 (60 * NS_PER_S) /* a worker that lived so long was a good one */
+#define WATCH_NS	 NS_PER_S
+#define THREAD_WAIT_NS	 (5 * NS_PER_S)
 #define TRANSPORT_MAX_NS NS_PER_S /* more is no transport but a lie or a stopped machine */
 
 const char *worker_state_name(enum worker_state s)
@@ -172,15 +173,19 @@ void worker_link_call(struct worker_link *w, json_t *cmd, uint64_t timeout_ms, w
 
 	if (c && put_json(w, cmd, id)) {
 		w->next_call = id;
-		*c = (struct worker_call){ .id = id, .fn = fn, .ctx = ctx, .w = w, .timeout.fire = on_call_timeout };
+		*c = (struct worker_call){
+			.id = id, .fn = fn, .ctx = ctx, .w = w, .timeout.fire = on_call_timeout
+		};
 		if (timeout_ms)
-			(void)timer_set(&w->d->loop.timers, &c->timeout, w->d->loop.now_ns + timeout_ms * NS_PER_MS);
+			(void)timer_set(
+				&w->d->loop.timers, &c->timeout, w->d->loop.now_ns + timeout_ms * NS_PER_MS);
 		loop_defer(&w->d->loop, &w->flush);
 		json_decref(cmd);
 		return;
 	}
 	json_decref(cmd);
-	(void)error_set(&e, up ? TENON_E_BUSY : TENON_E_GONE, up ? "worker: too many commands are waiting" : "worker: none is running");
+	(void)error_set(&e, up ? TENON_E_BUSY : TENON_E_GONE,
+		up ? "worker: too many commands are waiting" : "worker: none is running");
 	fn(w->d, ctx, NULL, &e);
 }
 
@@ -204,7 +209,8 @@ static int on_reply(struct worker_link *w, uint64_t id, const uint8_t *body, uin
 		json_int_t code = json_integer_value(json_object_get(err, "code"));
 		const char *text = json_string_value(json_object_get(err, "text"));
 
-		(void)error_set(&why, code < 0 && code > -100 ? (int)code : TENON_E_INTERNAL, "%s", text ? text : "worker failed");
+		(void)error_set(&why, code < 0 && code > -100 ? (int)code : TENON_E_INTERNAL, "%s",
+			text ? text : "worker failed");
 		call_end(c, NULL, &why);
 	} else {
 		call_end(c, reply, NULL);
@@ -286,7 +292,10 @@ static bool source_pump(struct source *s)
 	return true;
 }
 
-static bool source_doze(struct source *s) { return park_begin(&of_source(s)->link.tx, &of_source(s)->link.in); }
+static bool source_doze(struct source *s)
+{
+	return park_begin(&of_source(s)->link.tx, &of_source(s)->link.in);
+}
 static void source_rise(struct source *s) { park_end(&of_source(s)->link.tx); }
 
 static void on_bell(struct watch *watch, uint32_t events)
@@ -347,10 +356,12 @@ static json_t *setup_command(const struct daemon *d)
 	for (uint32_t i = 0; i < c->n_plugin_dirs; i++)
 		(void)json_array_append_new(dirs, json_string(c->plugin_dirs[i]));
 	for (uint32_t i = 0; i < c->n_plugin_options; i++)
-		(void)json_array_append_new(options, json_pack("[s,s,s]", c->plugin_options[i].plugin, c->plugin_options[i].key,
-							       c->plugin_options[i].value));
+		(void)json_array_append_new(options,
+			json_pack("[s,s,s]", c->plugin_options[i].plugin, c->plugin_options[i].key,
+				c->plugin_options[i].value));
 	return json_pack("{s:s, s:s, s:I, s:o, s:s, s:o}", "cmd", "setup", "backend", c->backend, "device",
-		(json_int_t)c->device, "plugin_dirs", dirs, "plugin_cache_dir", c->plugin_cache_dir, "options", options);
+		(json_int_t)c->device, "plugin_dirs", dirs, "plugin_cache_dir", c->plugin_cache_dir,
+		"options", options);
 }
 
 static void on_setup(struct daemon *d, void *ctx, const json_t *reply, const struct error *e)
@@ -369,7 +380,9 @@ static void on_setup(struct daemon *d, void *ctx, const json_t *reply, const str
 	json_decref(w->about);
 	w->about = json_deep_copy(reply);
 	TOPIC_LOG(d, LOG_INFO, "worker", "up pid=%d backend=%s in_ms=%llu", w->pid,
-		json_string_value(json_object_get(reply, "backend")) ? json_string_value(json_object_get(reply, "backend")) : "?",
+		json_string_value(json_object_get(reply, "backend"))
+			? json_string_value(json_object_get(reply, "backend"))
+			: "?",
 		(unsigned long long)((d->loop.now_ns - w->started_ns) / NS_PER_MS));
 	loop_defer(&d->loop, &w->flush);
 	models_worker_up(d);
@@ -408,7 +421,8 @@ static int launch(struct worker_link *w, struct error *e)
 		rc = ring_open(&w->tok, &ends->tok, TOK_RING_BYTES, e);
 	fd = rc ? -1 : dup(w->box.fd);
 	if (!rc)
-		rc = fd < 0 ? error_set(e, TENON_E_NOMEM, "worker: no descriptor") : box_open(&ends->box, fd, e);
+		rc = fd < 0 ? error_set(e, TENON_E_NOMEM, "worker: no descriptor")
+			    : box_open(&ends->box, fd, e);
 	if (rc) {
 		worker_ends_free(ends);
 		return rc;
@@ -471,8 +485,9 @@ static void describe(struct worker_link *w, const struct box_reading *box, const
 	const char *words = w->words + (w->words_len > 100 ? w->words_len - 100 : 0);
 
 	(void)error_set(&w->last_death, TENON_E_BACKEND, "worker: %s%s%s%s%s%s%s", *w->why ? w->why : text,
-		box->phase > BOX_START ? ", in " : "", box->phase > BOX_START ? box_phase_name(box->phase) : "",
-		*box->model ? " of " : "", box->model, *words ? "; last words: " : "", words);
+		box->phase > BOX_START ? ", in " : "",
+		box->phase > BOX_START ? box_phase_name(box->phase) : "", *box->model ? " of " : "",
+		box->model, *words ? "; last words: " : "", words);
 }
 
 static void gone(struct worker_link *w, const char *text, bool outsider)
@@ -498,9 +513,11 @@ static void gone(struct worker_link *w, const char *text, bool outsider)
 	timer_clear(&d->loop.timers, &w->watchdog);
 	timer_clear(&d->loop.timers, &w->retry);
 	w->pid = 0;
-	TOPIC_LOG(d, LOG_ERROR, "worker", "%s; the next one starts in %u ms", w->last_death.text, w->backoff_ms);
+	TOPIC_LOG(d, LOG_ERROR, "worker", "%s; the next one starts in %u ms", w->last_death.text,
+		w->backoff_ms);
 	end_calls(w);
-	models_worker_down(d, *box.model && box.phase > BOX_START && (ours || !outsider) ? box.model : NULL, w->last_death.text);
+	models_worker_down(d, *box.model && box.phase > BOX_START && (ours || !outsider) ? box.model : NULL,
+		w->last_death.text);
 	requests_requeue(d);
 	if (worker_link_hopeless(w))
 		models_worker_failed(d, TENON_E_BACKEND, w->last_death.text);
@@ -516,13 +533,22 @@ void worker_link_kill(struct worker_link *w, const char *why)
 	worker_terminate(w);
 }
 
+static bool any_call(const struct worker_link *w)
+{
+	for (size_t i = 0; i < WORKER_CALLS_MAX; i++)
+		if (w->calls[i].id)
+			return true;
+	return false;
+}
+
 /* A step or load beyond its time, or an IO thread that has fallen silent. */
 static void on_watchdog(struct timer *t, uint64_t now_ns)
 {
 	struct worker_link *w = CONTAINER_OF(t, struct worker_link, watchdog);
 	const struct conf *c = &w->d->conf;
-	uint64_t step_ns = c->worker.step_timeout_ms * NS_PER_MS, load_ns = c->worker.load_timeout_s * NS_PER_S, most, took;
-	bool busy = w->state == WORKER_STARTING || w->d->requests.n_at_worker;
+	uint64_t step_ns = c->worker.step_timeout_ms * NS_PER_MS,
+		 load_ns = c->worker.load_timeout_s * NS_PER_S, most, took;
+	bool busy = w->state == WORKER_STARTING || w->d->requests.n_at_worker || any_call(w);
 	struct box_reading box;
 	char why[160];
 
@@ -533,7 +559,8 @@ static void on_watchdog(struct timer *t, uint64_t now_ns)
 		(void)snprintf(why, sizeof why, "hung: %s for %llu ms", box_phase_name(box.phase),
 			(unsigned long long)(took / NS_PER_MS));
 		worker_link_kill(w, why);
-	} else if (w->state == WORKER_UP && now_ns - w->heard_ns > step_ns + 2 * NS_PER_S) {
+	} else if (w->state == WORKER_UP && !ring_ready(&w->io.link.in) &&
+		now_ns - w->heard_ns > step_ns + 2 * NS_PER_S) {
 		worker_link_kill(w, "hung: its IO thread is silent");
 	}
 	if (busy || box.phase != BOX_IDLE)
@@ -546,8 +573,9 @@ static void ring_init(struct worker_ring *ring, struct worker_link *w)
 {
 	ring->w = w;
 	ring->bell = (struct watch){ .fd = -1, .ready = on_bell };
-	ring->source =
-		(struct source){ .ready = source_ready, .pump = source_pump, .doze = source_doze, .rise = source_rise };
+	ring->source = (struct source){
+		.ready = source_ready, .pump = source_pump, .doze = source_doze, .rise = source_rise
+	};
 }
 
 int worker_link_init(struct daemon *d, struct error *e)
@@ -572,7 +600,7 @@ int worker_link_init(struct daemon *d, struct error *e)
 	return TENON_OK;
 }
 
-static void ignore_reply(struct daemon *d, void *ctx, const json_t *reply, const struct error *e)
+void worker_no_reply(struct daemon *d, void *ctx, const json_t *reply, const struct error *e)
 {
 	(void)d;
 	(void)ctx;
@@ -592,10 +620,12 @@ void worker_link_stop(struct worker_link *w, int wait_ms)
 	timer_clear(&w->d->loop.timers, &w->watchdog);
 	timer_clear(&w->d->loop.timers, &w->retry);
 	if (w->state != WORKER_DOWN) {
-		worker_link_call(w, json_pack("{s:s}", "cmd", "stop"), 0, ignore_reply, NULL);
+		worker_link_call(w, json_pack("{s:s}", "cmd", "stop"), 0, worker_no_reply, NULL);
 		link_flush(&w->io.link);
 		while (!worker_wait(w, text, sizeof text, &outsider)) {
-			if (clock_now_ns() > until)
+			if (w->threaded && clock_now_ns() > until + THREAD_WAIT_NS)
+				break; /* hung for good: the process's end is its end */
+			if (!w->threaded && clock_now_ns() > until)
 				worker_terminate(w);
 			(void)usleep(1000);
 		}
@@ -624,16 +654,17 @@ json_t *worker_link_json(struct worker_link *w)
 
 	if (w->box.page)
 		box_read(&w->box, &box);
-	o = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:O?}", "state", worker_state_name(w->state),
-		"isolation", w->threaded ? "thread" : "process", "pid", (json_int_t)w->pid, "starts", (json_int_t)w->n_starts,
-		"deaths", (json_int_t)w->n_deaths, "uptime_ms",
-		(json_int_t)(w->state == WORKER_UP ? (now_ns - w->started_ns) / NS_PER_MS : 0), "doing",
-		box_phase_name(box.phase), "steps", (json_int_t)w->health.steps, "running", (json_int_t)w->health.running,
-		"waiting", (json_int_t)w->health.waiting, "about", w->about);
+	o = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:I, s:O?}", "state",
+		worker_state_name(w->state), "isolation", w->threaded ? "thread" : "process", "pid",
+		(json_int_t)w->pid, "starts", (json_int_t)w->n_starts, "deaths", (json_int_t)w->n_deaths,
+		"uptime_ms", (json_int_t)(w->state == WORKER_UP ? (now_ns - w->started_ns) / NS_PER_MS : 0),
+		"doing", box_phase_name(box.phase), "steps", (json_int_t)w->health.steps, "running",
+		(json_int_t)w->health.running, "waiting", (json_int_t)w->health.waiting, "about", w->about);
 	if (o && *box.model)
 		(void)json_object_set_new(o, "model", json_string(box.model));
 	if (o && box.phase != BOX_IDLE && box.since_ns < now_ns)
-		(void)json_object_set_new(o, "doing_ms", json_integer((json_int_t)((now_ns - box.since_ns) / NS_PER_MS)));
+		(void)json_object_set_new(
+			o, "doing_ms", json_integer((json_int_t)((now_ns - box.since_ns) / NS_PER_MS)));
 	if (o && w->last_death.code)
 		(void)json_object_set_new(o, "last_death", json_string(w->last_death.text));
 	return o;

@@ -60,7 +60,7 @@ struct worker_link {
 	pthread_t thread;
 	bool threaded;
 	struct watch end, words_fd; /* pidfd, or the thread's eventfd; the process's stderr */
-	char why[160];              /* why it was killed by us; "" */
+	char why[160];		    /* why it was killed by us; "" */
 	/* to be told */
 	struct list outgoing; /* requests, first come first served */
 	struct list controls; /* requests with something to cancel, pause, resume */
@@ -72,11 +72,11 @@ struct worker_link {
 	uint32_t backoff_ms;
 	uint64_t started_ns, heard_ns, oom_kills, done_before;
 	uint32_t n_starts, n_deaths, n_early; /* early: deaths in a row before it was up */
-	char words[WORKER_WORDS_BYTES]; /* the end of what it wrote to stderr */
+	char words[WORKER_WORDS_BYTES];	      /* the end of what it wrote to stderr */
 	size_t words_len;
 	struct error last_death;
 	struct wire_health health;
-	json_t *about; /* its answer to `setup` */
+	json_t *about;	       /* its answer to `setup` */
 	uint64_t transport_ns; /* of the batch being handled: publish to hand-over */
 };
 
@@ -91,7 +91,10 @@ void worker_link_kill(struct worker_link *w, const char *why);
 void worker_link_submit(struct worker_link *w, struct request *r);  /* append to outgoing */
 void worker_link_control(struct worker_link *w, struct request *r); /* cancel_wanted, pause_wanted changed */
 /* Sends a JSON command; takes `cmd`. The reply comes later, NULL at once when no worker is up. */
-void worker_link_call(struct worker_link *w, json_t *cmd, uint64_t timeout_ms, worker_reply_fn *fn, void *ctx);
+void worker_link_call(
+	struct worker_link *w, json_t *cmd, uint64_t timeout_ms, worker_reply_fn *fn, void *ctx);
+
+worker_reply_fn worker_no_reply; /* for commands whose outcome does not matter */
 
 json_t *worker_link_json(struct worker_link *w);
 const char *worker_state_name(enum worker_state s);

@@ -36,13 +36,16 @@ uint64_t worker_count_oom_kills(void)
 /* ---- process ------------------------------------------------------------------------------------------------------------- */
 
 /* What the child gets besides 0, 1 and 2; written down for its command line. */
-static int describe(const struct worker_link *w, const struct worker_ends *ends, char *out, size_t room, int fds[12])
+static int describe(
+	const struct worker_link *w, const struct worker_ends *ends, char *out, size_t room, int fds[12])
 {
 	struct link_fds io = link_export(&ends->io), tok = link_export(&ends->tok);
-	int n = snprintf(out, room, "%d,%d,%d,%d,%llu,%d,%d,%d,%d,%llu,%d,%d,%d", io.tx, io.rx, io.ring, io.wait,
-		(unsigned long long)io.ring_bytes, tok.tx, tok.rx, tok.ring, tok.wait, (unsigned long long)tok.ring_bytes,
-		ends->box.fd, w->d->log_fd, (int)getpid());
-	const int all[] = { io.tx, io.rx, io.ring, io.wait, tok.tx, tok.rx, tok.ring, tok.wait, ends->box.fd };
+	int n = snprintf(out, room, "%d,%d,%d,%d,%llu,%d,%d,%d,%d,%llu,%d,%d,%d,%d,%d", io.tx, io.rx, io.ring,
+		io.wait, (unsigned long long)io.ring_bytes, tok.tx, tok.rx, tok.ring, tok.wait,
+		(unsigned long long)tok.ring_bytes, ends->box.fd, w->d->log_fd, (int)log_get_level(w->d->log),
+		(int)w->d->conf.log.format, (int)getpid());
+	const int all[] = { io.tx, io.rx, io.ring, io.wait, tok.tx, tok.rx, tok.ring, tok.wait,
+		ends->box.fd };
 
 	memcpy(fds, all, sizeof all);
 	return n > 0 && (size_t)n < room ? (int)COUNT_OF(all) : -1;
@@ -53,6 +56,8 @@ static int file_actions(posix_spawn_file_actions_t *fa, const int *fds, int n, i
 {
 	int rc = posix_spawn_file_actions_addopen(fa, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
 
+	if (!rc && log_fd != STDOUT_FILENO)
+		rc = posix_spawn_file_actions_addopen(fa, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
 	for (int i = 0; i < n && !rc; i++)
 		rc = posix_spawn_file_actions_adddup2(fa, fds[i], fds[i]);
 	if (!rc && log_fd > STDERR_FILENO)
@@ -64,7 +69,8 @@ static int file_actions(posix_spawn_file_actions_t *fa, const int *fds, int n, i
 
 static int spawn(struct worker_link *w, const struct worker_ends *ends, int words, pid_t *pid)
 {
-	char list[256], self[4096], name[] = "tenond", flag[] = "--worker", *argv[] = { name, flag, list, NULL };
+	char list[256], self[4096], name[] = "tenond", flag[] = "--worker",
+				    *argv[] = { name, flag, list, NULL };
 	posix_spawn_file_actions_t fa;
 	posix_spawnattr_t attr;
 	sigset_t none, all;
@@ -81,7 +87,8 @@ static int spawn(struct worker_link *w, const struct worker_ends *ends, int word
 	(void)posix_spawnattr_setsigmask(&attr, &none);
 	(void)posix_spawnattr_setsigdefault(&attr, &all);
 	(void)posix_spawnattr_setpgroup(&attr, 0); /* a terminal's Ctrl-C is for the daemon */
-	(void)posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
+	(void)posix_spawnattr_setflags(
+		&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
 	rc = file_actions(&fa, fds, n, words, w->d->log_fd);
 	if (!rc)
 		rc = posix_spawn(pid, self, &fa, &attr, argv, environ);
@@ -150,7 +157,8 @@ static bool wait_process(struct worker_link *w, char *text, size_t room, bool *o
 		(void)snprintf(text, room, "killed for want of memory");
 	} else {
 		*outsider = WTERMSIG(status) == SIGKILL || WTERMSIG(status) == SIGTERM;
-		(void)snprintf(text, room, "ended by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+		(void)snprintf(
+			text, room, "ended by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
 	}
 	return true;
 }
@@ -168,7 +176,7 @@ static void *run_thread(void *p)
 	struct body *b = p;
 	const uint64_t one = 1;
 
-	(void)worker_run(b->ends, b->log);
+	(void)worker_run(b->ends, b->log, false);
 	worker_ends_free(b->ends);
 	(void)!write(b->end_fd, &one, sizeof one);
 	mem_free(b);
