@@ -463,7 +463,7 @@ static void take_rest(struct worker_ring *ring)
 {
 	struct error e;
 
-	if (ring->link.rx.ring)
+	if (ring->link.in.capacity)
 		for (int n = 0; n < 64 && ring_ready(&ring->link.in) && !take_frames(ring, &e); n++)
 			;
 }
