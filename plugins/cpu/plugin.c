@@ -11,10 +11,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { THREADS_LIMIT = 256, HUGE_BYTES = 2 << 20, PAGE_BYTES = 4096 };
+enum { THREADS_LIMIT = 256, HUGE_BYTES = 2 << 20, PAGE_BYTES = 4096, ASK_BYTES = 64 << 20 };
 
-static struct tnp_host services;    /* our reading of the host's table */
-static const struct tnp_host *host; /* &services from start() to stop() */
+static struct tnp_host host; /* what is known of the host's table, from start() to stop() */
 
 const struct cpu_isa cpu_isa_base = { "baseline", &linear_base, &elem_base, &attn_base };
 #if defined(__x86_64__)
@@ -22,8 +21,8 @@ const struct cpu_isa cpu_isa_avx2 = { "avx2", &linear_avx2, &elem_avx2, &attn_av
 #endif
 
 /* ---- helpers --------------------------------------------------------------------------------------- */
-const char *cpu_config(const char *key) { return host && host->config ? host->config(host->ctx, key) : NULL; }
-bool cpu_stopping(void) { return host && host->stopping && host->stopping(host->ctx); }
+const char *cpu_config(const char *key) { return host.config ? host.config(host.ctx, key) : NULL; }
+bool cpu_stopping(void) { return host.stopping && host.stopping(host.ctx); }
 
 tnp_rc cpu_fail(struct tnp_error *e, tnp_rc rc, uint32_t item, const char *text)
 {
@@ -92,7 +91,8 @@ bool cpu_type_info(uint32_t type, struct cpu_type *out)
 	return true;
 }
 
-/* Large maps start and end at 2 MiB borders. */
+/* Large maps start and end at 2 MiB borders. The kernel promises more than there is, so very large ones are held
+ * against the memory that is free. */
 uint64_t cpu_map_bytes(uint64_t bytes)
 {
 	return bytes >= HUGE_BYTES ? cpu_round_up(bytes, HUGE_BYTES)
@@ -102,8 +102,12 @@ uint64_t cpu_map_bytes(uint64_t bytes)
 void *cpu_map(uint64_t bytes)
 {
 	uint64_t len = cpu_map_bytes(bytes), extra = len >= HUGE_BYTES ? HUGE_BYTES : 0, skip;
-	uint8_t *p = mmap(NULL, len + extra, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint8_t *p;
+
+	if (len > ASK_BYTES && len > cpus_mem_free())
+		return NULL;
+	p = mmap(NULL, len + extra, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+		0);
 
 	if (p == MAP_FAILED)
 		return NULL;
@@ -127,18 +131,22 @@ void cpu_unmap(void *p, uint64_t bytes)
 /* ---- life ------------------------------------------------------------------------------------------- */
 static tnp_rc cpu_start(const struct tnp_host *h, struct tnp_error *e)
 {
-	tnp_rc rc = h ? cpu_take(&services, sizeof services, h, e) : TNP_E_INVALID;
+	struct tnp_host known;
+	tnp_rc rc =
+		h ? cpu_take(&known, sizeof known, h, e) : cpu_fail(e, TNP_E_INVALID, 0, "start: no host");
 
-	if (!rc && services.abi_major != TNP_ABI_MAJOR)
-		rc = cpu_fail(e, TNP_E_INVALID, 0, "start: a host of another major");
-	host = rc ? NULL : &services;
-	return rc;
+	if (rc)
+		return rc;
+	if (known.abi_major != TNP_ABI_MAJOR)
+		return cpu_fail(e, TNP_E_INVALID, 0, "start: a host of another major");
+	host = known;
+	return TNP_OK;
 }
 
 static tnp_rc cpu_stop(struct tnp_error *e)
 {
 	(void)e;
-	host = NULL;
+	host = (struct tnp_host){ 0 };
 	return TNP_OK;
 }
 
