@@ -97,6 +97,8 @@ static size_t daemon_args(const struct session_options *o, char *fd, char ctx[32
 	argv[n++] = "--private";
 	argv[n++] = "--ready-fd";
 	argv[n++] = fd;
+	argv[n++] = "--log-level";
+	argv[n++] = "warn";
 	if (o->backend) {
 		argv[n++] = "--backend";
 		argv[n++] = o->backend;
