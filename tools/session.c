@@ -182,8 +182,10 @@ static int connect_to(const char *socket, int eventfd_bell, struct session *s, s
 {
 	struct tenon_options to = { .size = sizeof to, .socket = socket, .eventfd_bell = eventfd_bell };
 	struct tenon_error te = { 0 };
+	const char *from = socket ? socket : getenv("TENON_SOCKET");
 	int rc = tenon_connect(&to, &s->t, &te);
 
+	(void)snprintf(s->socket, sizeof s->socket, "%s", from ? from : "");
 	return rc ? error_set(e, rc, "%s", te.text) : TENON_OK;
 }
 
