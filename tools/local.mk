@@ -13,8 +13,9 @@ tenon_SOURCES += tools/cmd_template.c
 tenon_SOURCES += tools/cmd_logits.c tools/open_model.c tools/open_model.h
 TENON_LIBS += $(MODEL_LIBS)
 tenon_SOURCES += tools/cmd_bench_model.c tools/peer.c tools/peer.h
-tenon_SOURCES += tools/session.c tools/session.h tools/gen.c tools/gen.h tools/cmd_generate.c tools/cmd_run.c tools/cmd_ping.c
 tenon_SOURCES += tools/cmd_bench_ipc.c tools/bench_ipc.h tools/bench_ipc_local.c tools/bench_ipc_daemon.c
+tenon_SOURCES += tools/session.c tools/session.h tools/gen.c tools/gen.h tools/cmd_generate.c tools/cmd_run.c tools/cmd_ping.c \
+	tools/cmd_bench_start.c
 TENON_LIBS += $(CLIENT_LIBS)
 tenon_LDADD = $(TENON_LIBS) $(BASE_LIBS) $(JANSSON_LIBS) -lm
 
