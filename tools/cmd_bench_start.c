@@ -17,7 +17,7 @@ static const char help[] =
 	"options:\n"
 	"  -m, --model M    name or file (default: smollm2-135m)\n"
 	"      --vs llama   run llama.cpp's server in turn with ours\n"
-	"      --ctx N      context length for both (default 4096)\n"
+	"      --ctx N      context length for both (default 8192)\n"
 	"      --reps N     repeats (default 5)\n"
 	"      --json\n      --help\n\n"
 	"example:\n  tenon bench start --vs llama\n";
@@ -155,7 +155,7 @@ int cmd_bench_start(int argc, char **argv)
 {
 	static const struct option longs[] = { { "model", 1, NULL, 'm' }, { "vs", 1, NULL, 'v' }, { "ctx", 1, NULL, 'c' },
 		{ "reps", 1, NULL, 'r' }, { "json", 0, NULL, 'j' }, { "help", 0, NULL, 'h' }, { 0 } };
-	struct start_run r = { .ctx = "4096", .reps = 5 };
+	struct start_run r = { .ctx = "8192", .reps = 5 };
 	bool json = false;
 	uint64_t ctx;
 	int c;
