@@ -2,8 +2,8 @@
  * Speed of the CPU plugin's matrix products beside what the same minute's machine can do at most: register-only
  * loops for arithmetic, a plain read loop for memory. Threads spin and split the output rows evenly.
  *
- *   bench_linear [-t THREADS] [-y TYPE] [-s NxK] [-m M] [-e] [-b] [-w MIB] limits|prefill|decode|pack
- *   -e exact precision; -b the portable variant; -w MiB of weights that decode walks through (more than the last-level cache holds)
+ *   bench_linear [-t THREADS] [-y TYPE] [-s NxK] [-m M] [-e] [-i ISA] [-w MIB] limits|prefill|decode|pack
+ *   -e exact precision; -i baseline, avx2 or avx512vnni; -w MiB of weights that decode walks through (more than the last-level cache holds)
  */
 #include "bench/limits.h"
 #include "plugins/cpu/dequant.h"
@@ -295,13 +295,23 @@ static int each(const struct opts *given, const char *want, int shape, const cha
 	return done ? 0 : 2;
 }
 
+static const struct linear_ops *isa_find(const char *name)
+{
+	static const struct linear_ops *const all[] = { &linear_base, &linear_avx2, &linear_vnni };
+
+	for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+		if (!strcmp(all[i]->isa, name))
+			return all[i];
+	return NULL;
+}
+
 int main(int argc, char **argv)
 {
 	struct opts o = { .threads = 1, .m = 512, .mib = 288, .ops = &linear_avx2 };
 	const char *want = "Q4_1";
 	int shape = 0, c;
 
-	while ((c = getopt(argc, argv, "t:y:s:m:w:eb")) != -1)
+	while ((c = getopt(argc, argv, "t:y:s:m:w:ei:")) != -1)
 		if (c == 't')
 			o.threads = (uint32_t)atoi(optarg);
 		else if (c == 'y')
@@ -312,20 +322,24 @@ int main(int argc, char **argv)
 			o.m = (uint32_t)atoi(optarg);
 		else if (c == 'w')
 			o.mib = (size_t)atoi(optarg);
-		else if (c == 'b')
-			o.ops = &linear_base;
+		else if (c == 'i')
+			o.ops = isa_find(optarg);
 		else if (c == 'e')
 			o.precision = TNP_EXACT;
 		else
 			return 2;
-	if (optind + 1 != argc || o.threads < 1 || o.threads > LIMIT_THREADS || !o.m || !o.mib ||
+	if (optind + 1 != argc || o.threads < 1 || o.threads > LIMIT_THREADS || !o.m || !o.ops || !o.mib ||
 		!strchr("lpd", *argv[optind])) {
 		fprintf(stderr,
-			"usage: bench_linear [-t THREADS] [-y TYPE|all] [-s NxK] [-m M] [-e] [-b] [-w MIB] limits|prefill|decode|pack\n");
+			"usage: bench_linear [-t THREADS] [-y TYPE|all] [-s NxK] [-m M] [-e] [-i ISA] [-w MIB] limits|prefill|decode|pack\n");
 		return 2;
 	}
 	if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
 		fprintf(stderr, "bench_linear: this CPU has no AVX2; nothing to measure\n");
+		return 77;
+	}
+	if (o.ops == &linear_vnni && !__builtin_cpu_supports("avx512vnni")) {
+		fprintf(stderr, "bench_linear: this CPU has no AVX-512 VNNI; use another -i\n");
 		return 77;
 	}
 	if (*argv[optind] == 'l') {

@@ -150,6 +150,15 @@ bool cpus_have_avx2(void)
 	return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_AVX2);
 }
 
+bool cpus_have_vnni(void)
+{
+	const uint32_t want = bit_AVX512F | bit_AVX512BW | bit_AVX512VL;
+	uint32_t a, b, c, d;
+
+	return cpus_have_avx2() && (xcr0() & 0xe6) == 0xe6 && __get_cpuid_count(7, 0, &a, &b, &c, &d) &&
+		(b & want) == want && (c & bit_AVX512VNNI);
+}
+
 void cpus_name(char *out, size_t n)
 {
 	uint32_t r[12] = { 0 };
@@ -169,6 +178,7 @@ void cpus_name(char *out, size_t n)
 }
 #else
 bool cpus_have_avx2(void) { return false; }
+bool cpus_have_vnni(void) { return false; }
 void cpus_name(char *out, size_t n) { (void)path_join(out, n, "CPU", "", ""); }
 #endif
 

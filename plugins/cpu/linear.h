@@ -21,7 +21,7 @@
 /* How activations are prepared. One prepared block serves every product over the same x and class. */
 enum act_class {
 	ACT_F32, /* as they are: EXACT, and F32/F16/BF16 weights                                   */
-	ACT_I8,  /* int8, an integer scale a block of 32 and a float scale a row: 4- to 6-bit types */
+	ACT_I8,	 /* int8, an integer scale a block of 32 and a float scale a row: 4- to 6-bit types */
 	ACT_I16, /* int16, a float scale a row: Q8_0, IQ4_NL                                        */
 	ACT_N_CLASSES
 };
@@ -30,13 +30,13 @@ enum act_class {
  * itself where weight_bytes said 0: used in place). */
 struct linear_weight {
 	uint32_t type, precision; /* TNP_Q4_1 ..., TNP_FAST | TNP_EXACT */
-	uint32_t act;             /* enum act_class                     */
-	uint32_t n, k;            /* rows (outputs), columns            */
+	uint32_t act;		  /* enum act_class                     */
+	uint32_t n, k;		  /* rows (outputs), columns            */
 	const void *data;
 };
 
 struct linear_ops {
-	const char *isa; /* "baseline", "avx2" */
+	const char *isa; /* "baseline", "avx2", "avx512vnni" */
 	/* Class for a product, or ACT_N_CLASSES when this variant does not take it. Pure. */
 	uint32_t (*act_class)(uint32_t type, uint32_t precision, uint32_t n, uint32_t k);
 	/* Bytes of the packed form; 0: the file's bytes are used in place. */
@@ -45,7 +45,8 @@ struct linear_ops {
 	 * may also be n). */
 	uint32_t panel_rows;
 	/* Packs rows [n0, n1) of `src` (GGUF layout, whole matrix) into their place in `dst` (whole matrix). */
-	void (*weight_pack)(const struct linear_weight *w, const void *src, uint32_t n0, uint32_t n1, void *dst);
+	void (*weight_pack)(
+		const struct linear_weight *w, const void *src, uint32_t n0, uint32_t n1, void *dst);
 
 	/* Prepared activations of m rows. `act_rows`: rows are prepared in groups of this many (a tile); ranges
 	 * m0, m1 are multiples of it (m1 may also be m). For ACT_F32 act_bytes may be 0: x is used in place and
@@ -65,9 +66,10 @@ struct linear_ops {
 	void (*row_f32)(uint32_t type, const void *src, uint32_t k, uint64_t row, float *out);
 };
 
-/* The variants built in; linear_avx2 is NULL-safe to name on x86-64 only. */
+/* The variants built in; all but the first are there on x86-64 only. linear_avx2 needs AVX2, FMA and F16C;
+ * linear_vnni AVX-512 F, BW, VL and VNNI as well, and gives the same bits. */
 extern const struct linear_ops linear_base;
 #if defined(__x86_64__)
-extern const struct linear_ops linear_avx2;
+extern const struct linear_ops linear_avx2, linear_vnni;
 #endif
 #endif

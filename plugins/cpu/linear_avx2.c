@@ -107,7 +107,7 @@ static void many_run(const struct job *j, uint32_t n0, uint32_t n1, float *c, si
 
 /* ---- the table ---- */
 
-static uint32_t avx2_act_class(uint32_t type, uint32_t precision, uint32_t n, uint32_t k)
+uint32_t avx2_act_class(uint32_t type, uint32_t precision, uint32_t n, uint32_t k)
 {
 	const uint32_t block = dequant_block(type);
 
@@ -118,7 +118,7 @@ static uint32_t avx2_act_class(uint32_t type, uint32_t precision, uint32_t n, ui
 	return type == TNP_Q8_0 || type == TNP_IQ4_NL ? ACT_I16 : ACT_I8;
 }
 
-static uint64_t avx2_weight_bytes(uint32_t type, uint32_t precision, uint32_t n, uint32_t k)
+uint64_t avx2_weight_bytes(uint32_t type, uint32_t precision, uint32_t n, uint32_t k)
 {
 	(void)precision;
 	if (!avx2_chunk_k(type))
@@ -126,35 +126,42 @@ static uint64_t avx2_weight_bytes(uint32_t type, uint32_t precision, uint32_t n,
 	return ((uint64_t)n + PANEL - 1) / PANEL * (k / avx2_chunk_k(type)) * avx2_chunk_bytes(type);
 }
 
-static uint64_t avx2_act_bytes(uint32_t act, uint32_t m, uint32_t k)
+uint64_t avx2_act_bytes(uint32_t act, uint32_t m, uint32_t k)
 {
 	if (act != ACT_I8 && act != ACT_I16)
 		return 0;
-	return act_scales_bytes(m) + (uint64_t)m * (k / QK) * (act == ACT_I8 ? ACT_I8_BLOCK : ACT_I16_BLOCK);
+	return act_scales_bytes(m) + (uint64_t)m * (k / QK) * (act == ACT_I8 ? ACT_I8_BLOCK : ACT_I16_BLOCK) +
+		ACT_SLACK;
 }
 
-static uint64_t avx2_scratch_bytes(void) { return sizeof(struct scratch); }
+uint64_t avx2_scratch_bytes(void) { return sizeof(struct scratch); }
 
-static void avx2_run(const struct linear_weight *w, const void *act, uint32_t m, uint32_t n0, uint32_t n1,
-	float *c, size_t ldc, void *scratch)
+void avx2_run_with(const struct int_kernel *fn, const struct linear_weight *w, const void *act, uint32_t m,
+	uint32_t n0, uint32_t n1, float *c, size_t ldc, void *scratch)
 {
-	struct job j = { .w = w, .tiles = tiles_of(m), .scale = act, .nb = w->k / QK, .s = scratch };
+	struct job j = {
+		.w = w, .fn = fn, .tiles = tiles_of(m), .scale = act, .nb = w->k / QK, .s = scratch
+	};
 
 	if (w->act == ACT_F32) {
 		avx2_f32_run(w, act, m, n0, n1, c, ldc, scratch);
 		return;
 	}
-	j.fn = w->act == ACT_I8 ? avx2_i8_kernel(w->type) : avx2_i16_kernel(w->type);
 	j.a = (const uint8_t *)act + act_scales_bytes(m);
-	if (!j.fn)
-		return;
-	if (m <= j.fn->direct_max)
+	if (m <= fn->direct_max)
 		few_run(&j, n0, n1, c, ldc);
 	else
 		many_run(&j, n0, n1, c, ldc);
 }
 
-static void avx2_row_f32(uint32_t type, const void *src, uint32_t k, uint64_t row, float *out)
+static void avx2_run(const struct linear_weight *w, const void *act, uint32_t m, uint32_t n0, uint32_t n1,
+	float *c, size_t ldc, void *scratch)
+{
+	avx2_run_with(w->act == ACT_I8 ? avx2_i8_kernel(w->type) : avx2_i16_kernel(w->type), w, act, m, n0,
+		n1, c, ldc, scratch);
+}
+
+void avx2_row_f32(uint32_t type, const void *src, uint32_t k, uint64_t row, float *out)
 {
 	const size_t bytes = (size_t)(k / dequant_block(type)) * dequant_block_bytes(type);
 

@@ -27,7 +27,7 @@ enum {
 	TILE_N = TILE_R * PANEL,
 	PREFETCH = 4096,     /* bytes ahead in the weight stream                             */
 	TILES_EVEN_MAX = 48, /* tokens that are cut into even tiles                     */
-	PART_TOKENS = 240    /* tokens whose partial sums are kept between stretches         */
+	PART_TOKENS = 264    /* tokens whose partial sums are kept between stretches         */
 };
 #define K_MAX (1u << 28)
 #define N_MAX (1u << 30)
@@ -71,6 +71,7 @@ static inline uint32_t tiles_find(const struct tiles *t, uint32_t tok)
  *            int16  corr16[T][2]  corr of the first 16 columns, for types with two scales in a block
  *   ACT_I16  uint32 q[16 k2][T]   two int16 */
 enum { ACT_I8_BLOCK = 48, ACT_I16_BLOCK = 64, X_CORR = 8, X_S = 9, X_SSUM = 10, X_CORR16 = 11 };
+enum { ACT_SLACK = 32 }; /* bytes behind the last tile that may be read, for vectors wider than it */
 
 static inline size_t act_scales_bytes(uint32_t m) { return ((size_t)m * sizeof(float) + 63) & ~(size_t)63; }
 
@@ -81,29 +82,38 @@ struct store {
 	uint32_t jn;
 };
 
+/* The table's functions; see struct linear_ops. */
+uint32_t avx2_act_class(uint32_t type, uint32_t precision, uint32_t n, uint32_t k);
+uint64_t avx2_weight_bytes(uint32_t type, uint32_t precision, uint32_t n, uint32_t k);
+uint64_t avx2_act_bytes(uint32_t act, uint32_t m, uint32_t k);
+uint64_t avx2_scratch_bytes(void);
+void avx2_row_f32(uint32_t type, const void *src, uint32_t k, uint64_t row, float *out);
 void avx2_act_pack(uint32_t act, const float *x, size_t ldx, uint32_t m, uint32_t k, uint32_t m0, uint32_t m1,
 	void *dst);
 void avx2_weight_pack(const struct linear_weight *w, const void *src, uint32_t n0, uint32_t n1, void *dst);
 size_t avx2_chunk_bytes(uint32_t type); /* bytes of a chunk; 0: unknown type */
 uint32_t avx2_chunk_k(uint32_t type);	/* columns of a chunk                 */
 
-/* Integer kernels of one type; the driver in linear_avx2.c runs them. */
+/* Integer kernels of one type. They agree on the form of the scratch, so any can use what one unpack wrote. */
 typedef void direct_fn(
 	const uint8_t *panel, uint32_t nb, const uint8_t *a, const float *scale, const struct store *c);
 typedef void unpack_fn(const uint8_t *panel, uint32_t b0, uint32_t b1, uint8_t *out);
 typedef void tile_fn(const uint8_t *w, uint32_t nb, const uint8_t *a, float *f);
 
 struct int_kernel {
-	uint32_t act_block;  /* bytes of a token's block in the prepared activations               */
-	uint32_t scr_block;  /* bytes of a block of two unpacked panels                            */
-	uint32_t kc;	     /* blocks of a stretch of k that is unpacked at a time                */
-	uint32_t direct_max; /* tokens up to which the panels are used directly                    */
-	unpack_fn *unpack;   /* blocks [b0, b1) of a panel into its column (32 bytes) of scratch   */
-	direct_fn *direct[TILE_T + 1]; /* one panel x T tokens, to c                               */
-	tile_fn *tile[TILE_T + 1];     /* two unpacked panels x T tokens, into sums f[T][R][8]     */
+	uint32_t act_block;	       /* bytes of a token's block in the prepared activations             */
+	uint32_t kc;		       /* blocks of a stretch of k that is unpacked at a time              */
+	uint32_t direct_max;	       /* tokens up to which the panels are used directly                  */
+	unpack_fn *unpack;	       /* blocks [b0, b1) of a panel into its column (32 bytes) of scratch */
+	direct_fn *direct[TILE_T + 1]; /* one panel x T tokens, to c                             */
+	tile_fn *tile[TILE_T + 1];     /* two unpacked panels x T tokens, into sums f[T][R][8]   */
 };
 const struct int_kernel *avx2_i8_kernel(uint32_t type);
 const struct int_kernel *avx2_i16_kernel(uint32_t type);
+
+/* linear_ops.run with given kernels; fn is not used for ACT_F32. */
+void avx2_run_with(const struct int_kernel *fn, const struct linear_weight *w, const void *act, uint32_t m,
+	uint32_t n0, uint32_t n1, float *c, size_t ldc, void *scratch);
 
 /* Scratch of every path: unpacked weights (in L1) and partial sums. */
 enum { SCR_BYTES = 20 << 10 };

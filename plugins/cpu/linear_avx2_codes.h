@@ -6,11 +6,41 @@
 #define PLUGINS_CPU_LINEAR_AVX2_CODES_H
 #include "plugins/cpu/linear_avx2.h"
 
+/* Scratch: blocks of two panels R, unpacked.
+ *   int8 kernels    u8 [8 k4][R][8 rows][4], f32 d [2 halves][R][8], f32 m [2 halves][R][8]
+ *   int16 kernels   int16 [16 k2][R][8 rows][2], f32 d [R][8] */
+enum {
+	I8_KC = 24, /* blocks of a stretch: three super-blocks */
+	I8_SCR_D = 8 * TILE_R * 32,
+	I8_SCR_M = I8_SCR_D + 2 * TILE_N * 4,
+	I8_SCR_BLOCK = I8_SCR_M + 2 * TILE_N * 4,
+	I16_KC = 18,
+	I16_SCR_D = 16 * TILE_R * 32,
+	I16_SCR_BLOCK = I16_SCR_D + TILE_N * 4
+};
+_Static_assert((int)I8_KC *(int)I8_SCR_BLOCK <= (int)SCR_BYTES, "scratch");
+_Static_assert((int)I16_KC *(int)I16_SCR_BLOCK <= (int)SCR_BYTES, "scratch");
+
 /* How a type's codes u become weights in the int8 kernels. HALVES: one scale for each 16 columns.
  *   Z8, Z16, HALVES (zero 32)   d * (u - zero)
  *   MIN, Z16_MIN                d * (u - zero) + m
  *   HALVES_MIN (zero 32)        d * (u - 32) - 8 * m: corr16 holds -8 x the sums that m multiplies */
 enum i8_form { I8_Z8, I8_MIN, I8_Z16, I8_Z16_MIN, I8_HALVES, I8_HALVES_MIN };
+
+/* X(a, width) for each width of a tile; X(type, form); X(form); X(type) */
+#define WIDTHS(X, a) X(a, 1) X(a, 2) X(a, 3) X(a, 4) X(a, 5) X(a, 6)
+#define I8_TYPES(X)                                                                                          \
+	X(Q4_0, I8_Z8)                                                                                       \
+	X(Q4_1, I8_MIN)                                                                                      \
+	X(Q5_0, I8_Z16)                                                                                      \
+	X(Q5_1, I8_Z16_MIN)                                                                                  \
+	X(Q2_K, I8_HALVES_MIN)                                                                               \
+	X(Q3_K, I8_HALVES)                                                                                   \
+	X(Q4_K, I8_MIN)                                                                                      \
+	X(Q5_K, I8_Z16_MIN)                                                                                  \
+	X(Q6_K, I8_HALVES)
+#define I8_FORMS(X)  X(I8_Z8) X(I8_MIN) X(I8_Z16) X(I8_Z16_MIN) X(I8_HALVES) X(I8_HALVES_MIN)
+#define I16_TYPES(X) X(Q8_0) X(IQ4_NL)
 
 INLINE int form_halves(int form) { return form == I8_HALVES || form == I8_HALVES_MIN; }
 INLINE int form_min(int form) { return form == I8_MIN || form == I8_Z16_MIN; }

@@ -5,14 +5,7 @@
  */
 #include "plugins/cpu/linear_avx2_codes.h"
 
-enum {
-	DIRECT_MAX = 64,
-	KC = 18,		  /* blocks of a stretch: 19 KB of scratch                 */
-	SCR_D = 16 * TILE_R * 32, /* scratch block: int16 [16 k2][R][8][2], f32 d [R][8] */
-	SCR_BLOCK = SCR_D + TILE_N * 4
-};
-
-_Static_assert(KC *SCR_BLOCK <= SCR_BYTES, "scratch");
+enum { DIRECT_MAX = 64 };
 
 INLINE size_t chunk_bytes(uint32_t type) { return type == TNP_Q8_0 ? Q8_CHUNK : IQ4_CHUNK; }
 INLINE __m256 chunk_scales(uint32_t type, const uint8_t *q) { return scales_f16(q + chunk_bytes(type) - 16); }
@@ -59,17 +52,17 @@ INLINE void unpack_run(uint32_t type, const uint8_t *panel, uint32_t b0, uint32_
 {
 	const uint8_t *q = panel + b0 * chunk_bytes(type);
 
-	for (uint32_t b = b0; b < b1; b++, out += SCR_BLOCK, q += chunk_bytes(type)) {
+	for (uint32_t b = b0; b < b1; b++, out += I16_SCR_BLOCK, q += chunk_bytes(type)) {
 		UNROLL
 		for (int i = 0; i < 16; i++)
 			store256(out + i * TILE_R * 32, int16_pairs(type, q, i));
-		_mm256_store_ps((float *)(out + SCR_D), chunk_scales(type, q));
+		_mm256_store_ps((float *)(out + I16_SCR_D), chunk_scales(type, q));
 	}
 }
 
 INLINE void tile_run(const uint8_t *w, uint32_t nb, const uint8_t *a, float *f, const int T)
 {
-	for (uint32_t b = 0; b < nb; b++, w += SCR_BLOCK, a += T * ACT_I16_BLOCK) {
+	for (uint32_t b = 0; b < nb; b++, w += I16_SCR_BLOCK, a += T * ACT_I16_BLOCK) {
 		const uint32_t *x = (const uint32_t *)a;
 		__m256i acc[TILE_R][TILE_T];
 
@@ -90,7 +83,7 @@ INLINE void tile_run(const uint8_t *w, uint32_t nb, const uint8_t *a, float *f, 
 			UNROLL
 		for (int r = 0; r < TILE_R; r++) {
 			float *p = f + (t * TILE_R + r) * PANEL;
-			const __m256 d = _mm256_load_ps((const float *)(w + SCR_D) + r * PANEL);
+			const __m256 d = _mm256_load_ps((const float *)(w + I16_SCR_D) + r * PANEL);
 
 			_mm256_store_ps(p, cell(acc[r][t], d, _mm256_load_ps(p)));
 		}
@@ -98,9 +91,6 @@ INLINE void tile_run(const uint8_t *w, uint32_t nb, const uint8_t *a, float *f, 
 }
 
 /* ---- instances ---- */
-
-#define WIDTHS(X, a) X(a, 1) X(a, 2) X(a, 3) X(a, 4) X(a, 5) X(a, 6)
-#define TYPES(X)     X(Q8_0) X(IQ4_NL)
 
 #define DIRECT_FN(type, T)                                                                                   \
 	static void direct_##type##_##T(                                                                     \
@@ -119,16 +109,16 @@ INLINE void tile_run(const uint8_t *w, uint32_t nb, const uint8_t *a, float *f, 
 	{                                                                                                    \
 		unpack_run(TNP_##type, panel, b0, b1, out);                                                  \
 	}
-TYPES(TYPE_FNS)
+I16_TYPES(TYPE_FNS)
 WIDTHS(TILE_FN, 0)
 
 #define DIRECT_NAME(type, T) direct_##type##_##T,
 #define TILE_NAME(a, T)	     tile_##T,
 #define TYPE_ROW(type)                                                                                       \
-	[TNP_##type] = { ACT_I16_BLOCK, SCR_BLOCK, KC, DIRECT_MAX, unpack_##type,                            \
+	[TNP_##type] = { ACT_I16_BLOCK, I16_KC, DIRECT_MAX, unpack_##type,                                   \
 		{ NULL, WIDTHS(DIRECT_NAME, type) }, { NULL, WIDTHS(TILE_NAME, 0) } },
 
-static const struct int_kernel kernels[] = { TYPES(TYPE_ROW) };
+static const struct int_kernel kernels[] = { I16_TYPES(TYPE_ROW) };
 
 const struct int_kernel *avx2_i16_kernel(uint32_t type)
 {

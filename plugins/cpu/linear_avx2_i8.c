@@ -11,14 +11,7 @@
  */
 #include "plugins/cpu/linear_avx2_codes.h"
 
-enum {
-	KC = 24,			/* blocks of a stretch: three super-blocks            */
-	SCR_D = 8 * TILE_R * 32,	/* scratch block: u8 [8 k4][R][32],                   */
-	SCR_M = SCR_D + 2 * TILE_N * 4, /* f32 d [2 halves][R][8], f32 m [2][R][8]            */
-	SCR_BLOCK = SCR_M + 2 * TILE_N * 4,
-	DIRECT_MAX = 48
-};
-_Static_assert(KC *SCR_BLOCK <= SCR_BYTES, "scratch");
+enum { DIRECT_MAX = 48 };
 
 /* ---- one output and block ---- */
 
@@ -150,7 +143,7 @@ INLINE void direct_run(uint32_t type, const uint8_t *panel, uint32_t nb, const u
 /* Blocks [b0, b1) of one panel into column r of the scratch. */
 INLINE void unpack_run(uint32_t type, const uint8_t *panel, uint32_t b0, uint32_t b1, uint8_t *out)
 {
-	for (uint32_t b = b0; b < b1; b++, out += SCR_BLOCK) {
+	for (uint32_t b = b0; b < b1; b++, out += I8_SCR_BLOCK) {
 		const uint32_t in = b % type_blocks(type);
 		const uint8_t *chunk = panel + b / type_blocks(type) * type_chunk(type),
 			      *q = chunk + in * type_codes(type);
@@ -162,8 +155,8 @@ INLINE void unpack_run(uint32_t type, const uint8_t *panel, uint32_t b0, uint32_
 			for (int v = 0; v < 4; v++)
 				store256(out + (4 * h + v) * TILE_R * 32, codes_u8(type, q, v, h));
 			scales_i8(type, chunk, in, h, &d, &m);
-			_mm256_store_ps((float *)(out + SCR_D + h * TILE_N * 4), d);
-			_mm256_store_ps((float *)(out + SCR_M + h * TILE_N * 4), m);
+			_mm256_store_ps((float *)(out + I8_SCR_D + h * TILE_N * 4), d);
+			_mm256_store_ps((float *)(out + I8_SCR_M + h * TILE_N * 4), m);
 		}
 	}
 }
@@ -194,8 +187,8 @@ INLINE void tile_sums(int form, const uint8_t *w, const uint32_t *x, __m256i (*a
 
 	UNROLL
 	for (int r = 0; r < TILE_R; r++) {
-		d[r] = _mm256_load_ps((const float *)(w + SCR_D) + (h * TILE_R + r) * PANEL);
-		m[r] = _mm256_load_ps((const float *)(w + SCR_M) + (h * TILE_R + r) * PANEL);
+		d[r] = _mm256_load_ps((const float *)(w + I8_SCR_D) + (h * TILE_R + r) * PANEL);
+		m[r] = _mm256_load_ps((const float *)(w + I8_SCR_M) + (h * TILE_R + r) * PANEL);
 	}
 	UNROLL
 	for (int t = 0; t < T; t++) {
@@ -212,7 +205,7 @@ INLINE void tile_sums(int form, const uint8_t *w, const uint32_t *x, __m256i (*a
 
 INLINE void tile_run(int form, const uint8_t *w, uint32_t nb, const uint8_t *a, float *f, const int T)
 {
-	for (uint32_t b = 0; b < nb; b++, w += SCR_BLOCK, a += T * ACT_I8_BLOCK) {
+	for (uint32_t b = 0; b < nb; b++, w += I8_SCR_BLOCK, a += T * ACT_I8_BLOCK) {
 		const uint32_t *x = (const uint32_t *)a;
 		__m256i acc[TILE_R][TILE_T];
 
@@ -229,20 +222,6 @@ INLINE void tile_run(int form, const uint8_t *w, uint32_t nb, const uint8_t *a, 
 }
 
 /* ---- instances ---- */
-
-#define WIDTHS(X, a) X(a, 1) X(a, 2) X(a, 3) X(a, 4) X(a, 5) X(a, 6)
-/* X(type, form) */
-#define TYPES(X)                                                                                             \
-	X(Q4_0, I8_Z8)                                                                                       \
-	X(Q4_1, I8_MIN)                                                                                      \
-	X(Q5_0, I8_Z16)                                                                                      \
-	X(Q5_1, I8_Z16_MIN)                                                                                  \
-	X(Q2_K, I8_HALVES_MIN)                                                                               \
-	X(Q3_K, I8_HALVES)                                                                                   \
-	X(Q4_K, I8_MIN)                                                                                      \
-	X(Q5_K, I8_Z16_MIN)                                                                                  \
-	X(Q6_K, I8_HALVES)
-#define FORMS(X) X(I8_Z8) X(I8_MIN) X(I8_Z16) X(I8_Z16_MIN) X(I8_HALVES) X(I8_HALVES_MIN)
 
 #define DIRECT_FN(type, T)                                                                                   \
 	static void direct_##type##_##T(const uint8_t *panel, uint32_t nb, const uint8_t *a,                 \
@@ -262,16 +241,16 @@ INLINE void tile_run(int form, const uint8_t *w, uint32_t nb, const uint8_t *a, 
 	}
 #define TYPE_FNS(type, form) WIDTHS(DIRECT_FN, type) UNPACK_FN(type, form)
 #define FORM_FNS(form)	     WIDTHS(TILE_FN, form)
-TYPES(TYPE_FNS)
-FORMS(FORM_FNS)
+I8_TYPES(TYPE_FNS)
+I8_FORMS(FORM_FNS)
 
 #define DIRECT_NAME(type, T) direct_##type##_##T,
 #define TILE_NAME(form, T)   tile_##form##_##T,
 #define TYPE_ROW(type, form)                                                                                 \
-	[TNP_##type] = { ACT_I8_BLOCK, SCR_BLOCK, KC, DIRECT_MAX, unpack_##type,                             \
+	[TNP_##type] = { ACT_I8_BLOCK, I8_KC, DIRECT_MAX, unpack_##type,                                     \
 		{ NULL, WIDTHS(DIRECT_NAME, type) }, { NULL, WIDTHS(TILE_NAME, form) } },
 
-static const struct int_kernel kernels[] = { TYPES(TYPE_ROW) };
+static const struct int_kernel kernels[] = { I8_TYPES(TYPE_ROW) };
 
 const struct int_kernel *avx2_i8_kernel(uint32_t type)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The CPU plugin's table: entry, devices, capabilities, and the helpers that every file uses. One device: all CPUs
  * this process may use. Keys of its config section: `threads` (number; default: what affinity mask and cgroup quota
- * allow), `pin` (true | false), `isa` (baseline | avx2; default: the best there is).
+ * allow), `pin` (true | false), `isa` (baseline | avx2 | avx512vnni; default: the best there is).
  */
 #include "cpu.h"
 #include "cpus.h"
@@ -18,6 +18,7 @@ static struct tnp_host host; /* what is known of the host's table, from start() 
 const struct cpu_isa cpu_isa_base = { "baseline", &linear_base, &elem_base, &attn_base };
 #if defined(__x86_64__)
 const struct cpu_isa cpu_isa_avx2 = { "avx2", &linear_avx2, &elem_avx2, &attn_avx2 };
+const struct cpu_isa cpu_isa_vnni = { "avx512vnni", &linear_vnni, &elem_avx2, &attn_avx2 }; /* same bits */
 #endif
 
 /* ---- helpers --------------------------------------------------------------------------------------- */
@@ -150,26 +151,35 @@ static tnp_rc cpu_stop(struct tnp_error *e)
 	return TNP_OK;
 }
 
+/* Best first; NULL when this machine lacks it. */
+static const struct cpu_isa *isa_have(uint32_t i)
+{
+#if defined(__x86_64__)
+	if (i == 0)
+		return cpus_have_vnni() ? &cpu_isa_vnni : NULL;
+	if (i == 1)
+		return cpus_have_avx2() ? &cpu_isa_avx2 : NULL;
+#endif
+	return i == 2 ? &cpu_isa_base : NULL;
+}
+
 static const struct cpu_isa *isa_choose(struct tnp_error *e)
 {
+	static const char *const names[] = { "avx512vnni", "avx2", "baseline" };
 	const char *want = cpu_config("isa");
-	bool avx2 = cpus_have_avx2();
+	bool known = !want;
 
-	if (want && !strcmp(want, "baseline"))
-		return &cpu_isa_base;
-	if (want && strcmp(want, "avx2")) {
-		(void)cpu_fail(e, TNP_E_INVALID, 0, "config isa: neither baseline nor avx2");
-		return NULL;
+	for (uint32_t i = 0; i < 3; i++) {
+		const struct cpu_isa *isa = isa_have(i);
+
+		known |= want && !strcmp(want, names[i]);
+		if (isa && (!want || !strcmp(want, names[i])))
+			return isa;
 	}
-	if (want && !avx2) {
-		(void)cpu_fail(e, TNP_E_UNSUPPORTED, 0, "config isa: this machine has no AVX2, FMA and F16C");
-		return NULL;
-	}
-#if defined(__x86_64__)
-	return avx2 ? &cpu_isa_avx2 : &cpu_isa_base;
-#else
-	return &cpu_isa_base;
-#endif
+	(void)cpu_fail(e, known ? TNP_E_UNSUPPORTED : TNP_E_INVALID, 0,
+		known ? "config isa: this machine does not have it; leave the key out for the best there is"
+		      : "config isa: unknown; one of baseline, avx2, avx512vnni");
+	return NULL;
 }
 
 /* 0 when the key's text is no number in range. */

@@ -54,6 +54,9 @@ static const struct linear_ops *variant(size_t i)
 #if defined(__x86_64__)
 	if (i == 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
 		return &linear_avx2;
+	if (i == 2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("avx512vnni") &&
+		__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw"))
+		return &linear_vnni;
 #endif
 	return i == 0 ? &linear_base : NULL;
 }
@@ -381,6 +384,31 @@ static void bits_do_not_depend_on_the_batch(void **st)
 			}
 }
 
+/* The variants beyond the first agree bit by bit on what they share a form of activations for. */
+static void bits_do_not_depend_on_the_instruction_set(void **st)
+{
+	enum { N = 56, M = 59 };
+	static float c[2][M * N];
+
+	(void)st;
+	for (size_t t = 0; variant(1) && variant(2) && t < COUNT(types); t++) {
+		const uint32_t block = dequant_block(types[t].type), k = block == 256 ? 5 * 256 : 27 * 32;
+		float *x = rows_make(M, k, 17);
+
+		for (uint32_t m = 5; m <= M; m += 54) {
+			for (int v = 0; v < 2; v++) {
+				struct mat a;
+
+				mat_make(&a, variant(1 + (size_t)v), t, TNP_FAST, N, k, -1, 1);
+				mat_run(&a, x, m, c[v], N, 1, 2);
+				mat_free(&a);
+			}
+			assert_memory_equal(c[0], c[1], (size_t)m * N * sizeof(float));
+		}
+		free(x);
+	}
+}
+
 /* Rows of infinities and NaN: their own outputs are not finite, no other row notices. */
 static void odd_rows_stay_alone(void **st)
 {
@@ -546,6 +574,7 @@ int main(void)
 		cmocka_unit_test(extremes_are_exact),
 		cmocka_unit_test(exact_gives_the_weights_back),
 		cmocka_unit_test(bits_do_not_depend_on_the_batch),
+		cmocka_unit_test(bits_do_not_depend_on_the_instruction_set),
 		cmocka_unit_test(odd_rows_stay_alone),
 		cmocka_unit_test(odd_weights_stay_alone),
 		cmocka_unit_test(shapes_it_cannot_do_are_refused),
