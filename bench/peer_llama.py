@@ -5,9 +5,10 @@
   peer_llama.py MODEL THREADS N_CTX SLOTS [MMAP]
   prefill N       -> {"tok_s": x}     N prompt tokens, nothing cached
   decode N        -> {"tok_s": x}     N tokens of one sequence after a prompt of 8
+  start W         -> {"ms": x} or {"bytes": x}   W of ready, first (token), resident: of this process's own start
   batch S N       -> {"tok_s": x}     S sequences, N tokens each after a prompt of 128, total rate of the decode phase
 """
-import json, random, sys, threading
+import json, os, random, sys, threading, time
 import xllamacpp as xllama
 
 
@@ -47,13 +48,24 @@ def batch(s, rng, n_seq, n_tokens):
     return n_seq * n_tokens / (min(t["predicted_ms"] for t in out) / 1e3)
 
 
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
 def main():
+    held, t0 = resident(), time.monotonic()
     path, threads, n_ctx, slots = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     s, rng = server(path, threads, n_ctx, slots), random.Random(1)
-    ask(s, rng, 64, 4)
+    start = {"ready": {"ms": (time.monotonic() - t0) * 1e3}}
+    ask(s, rng, 36, 1)
+    start["first"] = {"ms": (time.monotonic() - t0) * 1e3}
+    start["resident"] = {"bytes": resident() - held}
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
         w = line.split()
+        if w[0] == "start":
+            print(json.dumps(start[w[1]]), flush=True)
+            continue
         if w[0] == "prefill":
             v = ask(s, rng, int(w[1]), 1)["prompt_per_second"]
         elif w[0] == "decode":

@@ -28,6 +28,12 @@ tenond_CPPFLAGS = $(libdaemon_la_CPPFLAGS)
 tenond_CFLAGS = $(libdaemon_la_CFLAGS)
 tenond_LDADD = $(DAEMON_LIBS)
 
+bin_PROGRAMS += tenonctl
+tenonctl_SOURCES = tools/tenonctl.c tools/ctl.h tools/ctl_ask.c tools/ctl_show.c
+tenonctl_CPPFLAGS = $(libdaemon_la_CPPFLAGS)
+tenonctl_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(ZMQ_CFLAGS)
+tenonctl_LDADD = $(BASE_LIBS) $(JANSSON_LIBS) $(ZMQ_LIBS)
+
 sysconf_DATA += etc/tenond.conf
 EXTRA_DIST += etc/tenond.conf
 

@@ -265,13 +265,24 @@ static void cut(struct jinja *j, struct rendering *r)
 	jtext_put_str(j, r->text, kept);
 }
 
+/* A bare array of messages stands for an object with nothing else in it. */
+static struct jval only_messages(struct jinja *j, struct jval messages)
+{
+	struct jdict *d = jdict_new(j);
+
+	set(j, d, "messages", messages);
+	return jval_dict(d);
+}
+
 static void render(struct jinja *j, void *arg)
 {
 	struct rendering *r = arg;
 	struct jval request = jjson_parse(j, r->in->json, r->in->json_len);
 
+	if (request.kind == JV_LIST && !r->in->raw_context)
+		request = only_messages(j, request);
 	if (request.kind != JV_DICT)
-		jinja_fail(j, JFAIL_JSON, "not an object");
+		jinja_fail(j, JFAIL_JSON, "neither an object nor an array of messages");
 	r->text = jtext_new(j, 0);
 	jinja_render(j, r->t->t, r->in->raw_context ? request.u.dict : variables(j, r, request.u.dict),
 		r->in->now_s, r->text);

@@ -34,7 +34,7 @@ struct chat_text { /* zero-initialise; chat_text_finish frees */
 void chat_text_finish(struct chat_text *t);
 
 struct chat_input {
-	/* A JSON object: "messages" (array), "tools"?, "documents"?, "add_generation_prompt"?,
+	/* A JSON array of messages, or an object: "messages" (array), "tools"?, "documents"?, "add_generation_prompt"?,
 	 * "continue_final_message"?, "extra"? {further variables}, "special_tokens"? {"bos_token": ...}.
 	 * Everything under messages, tools and documents is untrusted text. */
 	const char *json;

@@ -592,6 +592,12 @@ int gguf_open_memory(const void *data, size_t len, struct gguf **out, struct err
 	return rc;
 }
 
+void gguf_forget(const struct gguf *g)
+{
+	if (g->mapped)
+		(void)madvise((void *)(uintptr_t)g->map, g->bytes, MADV_DONTNEED);
+}
+
 void gguf_close(struct gguf *g)
 {
 	if (!g)

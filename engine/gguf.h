@@ -51,6 +51,7 @@ void gguf_close(struct gguf *g);
 int gguf_check_unchanged(const struct gguf *g, struct error *e);
 
 const void *gguf_map(const struct gguf *g, uint64_t *bytes); /* the whole file */
+void gguf_forget(const struct gguf *g); /* drops the map's resident pages; touching one brings it back from the file */
 int gguf_fd(const struct gguf *g);                           /* -1 for memory  */
 const char *gguf_path(const struct gguf *g);
 uint32_t gguf_version(const struct gguf *g);

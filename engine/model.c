@@ -322,6 +322,8 @@ static int open_compute(struct model *m, const struct model_options *o, struct e
 		return rc;
 	lim = limits_at(m, m->info.n_ctx);
 	rc = backend_model_open(m->backend, m->g, &lim, &m->bm, e);
+	if (m->info.weights_own_bytes)
+		gguf_forget(m->file); /* the backend has copies: the file need not stay resident beside them */
 	if (!rc)
 		rc = open_pool(m, e);
 	return rc ? rc : model_step_open(m, e);

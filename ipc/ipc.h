@@ -101,6 +101,15 @@ struct spin {
 };
 void spin_init(struct spin *s, uint32_t cap_us); /* cap 0: never spins; a machine of one core: neither */
 bool spin_ready(struct spin *s, struct ring_in *r); /* true: something came while spinning */
+uint32_t spin_runnable(void); /* threads of the whole machine that want to run now; 0 unknown; reads a file */
+static inline void spin_pause(void) /* between two looks */
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("isb");
+#endif
+}
 void spin_woken(struct spin *s, bool found);        /* after the park that followed a miss; found: by a frame */
 
 /* ---- link: the two rings, segments and bell of one session, as both sides hold it ------------------------ */

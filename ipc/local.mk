@@ -8,7 +8,7 @@ libipc_la_CPPFLAGS = $(AM_CPPFLAGS) $(ZMQ_CFLAGS)
 libipc_la_LIBADD = $(ZMQ_LIBS)
 IPC_LIBS = libipc.la
 tenoninclude_HEADERS += include/tenon/wire.h
-EXTRA_DIST += ipc/README.md
+EXTRA_DIST += ipc/README.md docs/ipc.md
 dist_check_SCRIPTS += scripts/check-shared
 TESTS += scripts/check-shared
 

@@ -69,15 +69,6 @@ void spin_init(struct spin *s, uint32_t cap_us)
 	s->cap_us = s->now_us = s->n_cpus > 1 ? cap_us : 0;
 }
 
-static void spin_pause(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("isb");
-#endif
-}
-
 bool spin_ready(struct spin *s, struct ring_in *r)
 {
 	uint64_t until;
@@ -102,8 +93,8 @@ bool spin_ready(struct spin *s, struct ring_in *r)
 	return false;
 }
 
-/* Threads that want to run now, of the whole machine; the fourth field of /proc/loadavg begins with it. */
-static uint32_t spin_runnable(void)
+/* The fourth field of /proc/loadavg begins with it. */
+uint32_t spin_runnable(void)
 {
 	char text[128], *field = text;
 	int fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);

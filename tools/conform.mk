@@ -6,6 +6,8 @@ plugin_conform_SOURCES = tools/conform.c tools/conform.h tools/conform_peer.c to
 	tools/conform_alloc.c tools/conform_alloc.h tools/conform_l0.c tools/conform_l1.c tools/conform_l2.c \
 	tools/conform_l3.c tools/conform_l4.c tools/conform_l5.c tools/conform_l6.c \
 	tests/unit/tnp_make.c tests/unit/tnp_make.h
+SCD_PAGES += man/plugin-conform.1
+EXTRA_DIST += man/plugin-conform.1.scd
 plugin_conform_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
 plugin_conform_LDADD = libbase.la libmem_libc.la $(JANSSON_LIBS) -lm
 

@@ -10,14 +10,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#if defined(__has_feature)
-#if !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer)
-#define INTERPOSE 1
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
 #endif
+#endif
+
+#ifdef SANITIZED
+bool conform_sanitized(void) { return true; }
 #else
-#define INTERPOSE 1
+bool conform_sanitized(void) { return false; }
 #endif
+
+#if defined(__GLIBC__) && !defined(SANITIZED)
+#define INTERPOSE 1
 #endif
 
 #ifdef INTERPOSE

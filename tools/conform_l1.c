@@ -3,27 +3,11 @@
  * device's own memory is not seen from here), refusal when there is not enough, and no growth over many openings.
  */
 #include "tools/conform.h"
+#include "tools/conform_alloc.h"
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-
-static bool sanitized(void) /* sanitizers keep freed memory, and take some of their own */
-{
-#ifdef SANITIZED
-	return true;
-#else
-	return false;
-#endif
-}
 
 /* Bytes of private memory that are really there. */
 static uint64_t resident(void)
@@ -110,7 +94,7 @@ static void check_sizes(struct conform *c)
 		said += m.sizes.kv_page[i] * m.n_pages;
 	conform_note(c, "said %llu KiB, took %llu KiB", (unsigned long long)said >> 10,
 		(unsigned long long)taken >> 10);
-	if (!sanitized() && taken > said + said / 8 + (6u << 20))
+	if (!conform_sanitized() && taken > said + said / 8 + (6u << 20))
 		conform_fail(c, "takes more than model_sizes says");
 	run_close(&m);
 	tnp_make_destroy(make);
@@ -180,7 +164,7 @@ static void check_growth(struct conform *c)
 		open_once(c, g, &r);
 	}
 	last = resident();
-	if (!sanitized() && last > first + (2u << 20) + (uint64_t)n * 64)
+	if (!conform_sanitized() && last > first + (2u << 20) + (uint64_t)n * 64)
 		conform_fail(c, "memory grew by %llu KiB", (unsigned long long)(last - first) >> 10);
 	if (entries("/proc/self/fd") != files || entries("/proc/self/task") != threads)
 		conform_fail(c, "descriptors or threads are left behind");

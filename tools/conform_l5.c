@@ -6,6 +6,7 @@
 #include "tools/conform_alloc.h"
 #include <fcntl.h>
 #include <locale.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -259,6 +260,67 @@ static void check_invariance(struct conform *c)
 	conform_close(c);
 }
 
+/* ---- not a number ------------------------------------------------------------------------------------------------------------ */
+/* Rows of one sequence full of NaN and infinities: its neighbour's rows stay as they are without it. */
+static void nan_run(struct conform *c, const struct tnp_graph *g, uint32_t precision)
+{
+	static const float odd[] = { NAN, INFINITY, -INFINITY, 3e38f, 1 };
+	struct run_limits lim = conform_limits(c);
+	uint64_t in = run_width(g, g->in[0]), out = run_width(g, g->out[0]), seed = c->seed;
+	float *bad = calloc(5 * in, sizeof *bad), *good = calloc(5 * in, sizeof *good);
+	float *alone = calloc(5 * out, sizeof *alone), *beside = calloc(5 * out, sizeof *beside);
+	struct run_seq s[2] = { { .in = bad, .n = 5 }, { .in = good, .n = 5, .out = { beside } } };
+	struct run_seq one = { .in = good, .n = 5, .out = { alone } };
+	struct tnp_error e = { .size = sizeof e };
+	struct run_model m;
+
+	if (!bad || !good || !alone || !beside)
+		conform_fail(c, "plugin-conform itself is out of memory");
+	for (uint64_t i = 0; i < 5 * in; i++) {
+		bad[i] = tnp_rand(&seed) % 3 ? (float)tnp_rand_normal(&seed)
+					     : odd[tnp_rand(&seed) % COUNT_OF(odd)];
+		good[i] = (float)tnp_rand_normal(&seed);
+	}
+	lim.precision = precision;
+	conform_note(c, "rows of NaN beside good ones, %s", precision == TNP_FAST ? "fast" : "exact");
+	if (run_open(&m, &c->sut, g, &lim, &e) || run_batch(c, &m, &one, 1, &e) || run_batch(c, &m, s, 2, &e))
+		conform_fail(c, "%s", e.text);
+	if (one.rc || s[1].rc)
+		conform_fail(c, "the good sequence fails");
+	conform_near(c, "the good sequence", beside, alone, 5 * out, conform_tolerance(precision, TNP_F32));
+	if ((c->sut.info.features & TNP_F_INVARIANT) && memcmp(beside, alone, 5 * out * sizeof *alone))
+		conform_fail(c, "other bits than alone, though TNP_F_INVARIANT is claimed");
+	run_close(&m);
+	free(bad);
+	free(good);
+	free(alone);
+	free(beside);
+}
+
+static void check_nan(struct conform *c)
+{
+	const struct made_model *mm = made_model_find("chain");
+	uint32_t taken = 0;
+
+	conform_open(c);
+	for (uint32_t i = 0; conform_types[i] != UINT32_MAX; i++) {
+		struct tnp_make *m = tnp_make_create(c->seed);
+		const struct tnp_graph *g;
+
+		if (m)
+			mm->build(m, conform_types[i]);
+		g = m ? tnp_make_graph(m) : NULL;
+		if (!g)
+			conform_fail(c, "plugin-conform itself is out of memory");
+		for (uint32_t p = TNP_FAST; run_taken(&c->sut, g) && p <= TNP_EXACT; p++, taken++)
+			nan_run(c, g, p);
+		tnp_make_destroy(m);
+	}
+	if (!taken)
+		conform_skip(c, "takes no chain of products");
+	conform_close(c);
+}
+
 /* ---- allocations that fail ------------------------------------------------------------------------------------------------------ */
 /* Opens, steps and closes with the n-th allocation failing; every call may say NOMEM, none may crash or lie. */
 static bool starved(
@@ -484,6 +546,7 @@ const struct conform_check conform_l5[] = {
 	{ 5, "behaviour.broken-batches", check_broken },
 	{ 5, "behaviour.broken-calls", check_calls },
 	{ 5, "behaviour.invariance", check_invariance },
+	{ 5, "behaviour.nan", check_nan },
 	{ 5, "behaviour.steps", check_steps },
 	{ 5, "behaviour.starved", check_starved },
 	{ 5, "behaviour.starved-start", check_starved_start },

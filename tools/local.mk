@@ -13,7 +13,9 @@ tenon_SOURCES += tools/cmd_template.c
 tenon_SOURCES += tools/cmd_logits.c tools/open_model.c tools/open_model.h tools/cmd_inspect.c
 TENON_LIBS += $(MODEL_LIBS)
 tenon_SOURCES += tools/cmd_bench_model.c tools/peer.c tools/peer.h
-tenon_SOURCES += tools/session.c tools/session.h tools/gen.c tools/gen.h tools/cmd_generate.c tools/cmd_run.c tools/cmd_ping.c
+tenon_SOURCES += tools/cmd_bench_ipc.c tools/bench_ipc.h tools/bench_ipc_local.c tools/bench_ipc_daemon.c
+tenon_SOURCES += tools/session.c tools/session.h tools/gen.c tools/gen.h tools/cmd_generate.c tools/cmd_run.c tools/cmd_ping.c \
+	tools/cmd_bench_start.c
 TENON_LIBS += $(CLIENT_LIBS)
 tenon_LDADD = $(TENON_LIBS) $(BASE_LIBS) $(JANSSON_LIBS) -lm
 
@@ -24,4 +26,10 @@ tests_unit_test_bench_SOURCES = tests/unit/test_bench.c tools/bench.c tools/cli.
 tests_unit_test_bench_CPPFLAGS = $(tenon_CPPFLAGS)
 tests_unit_test_bench_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_bench_LDADD = $(BASE_LIBS) $(JANSSON_LIBS) $(CMOCKA_LIBS) -lm
+check_PROGRAMS += tests/unit/test_bench_ipc
+TESTS += tests/unit/test_bench_ipc
+tests_unit_test_bench_ipc_SOURCES = tests/unit/test_bench_ipc.c tools/bench_ipc_local.c tools/bench.c tools/cli.c tools/cli_jsonl.c
+tests_unit_test_bench_ipc_CPPFLAGS = $(tenon_CPPFLAGS)
+tests_unit_test_bench_ipc_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_bench_ipc_LDADD = $(IPC_LIBS) $(BASE_LIBS) $(JANSSON_LIBS) $(CMOCKA_LIBS) -lm
 endif

@@ -89,7 +89,7 @@ static void find_tenond(char *path, size_t room)
 	(void)snprintf(path, room, "tenond");
 }
 
-static size_t daemon_args(const struct session_options *o, char *fd, const char *exe, const char **argv)
+static size_t daemon_args(const struct session_options *o, char *fd, char ctx[32], const char *exe, const char **argv)
 {
 	size_t n = 0;
 
@@ -97,6 +97,8 @@ static size_t daemon_args(const struct session_options *o, char *fd, const char 
 	argv[n++] = "--private";
 	argv[n++] = "--ready-fd";
 	argv[n++] = fd;
+	argv[n++] = "--log-level";
+	argv[n++] = "warn";
 	if (o->backend) {
 		argv[n++] = "--backend";
 		argv[n++] = o->backend;
@@ -110,8 +112,9 @@ static size_t daemon_args(const struct session_options *o, char *fd, const char 
 		argv[n++] = o->kv;
 	}
 	if (o->ctx) {
-		argv[n++] = "--ctx";
-		argv[n++] = o->ctx;
+		(void)snprintf(ctx, 32, "context=%.16s", o->ctx);
+		argv[n++] = "--set";
+		argv[n++] = ctx;
 	}
 	argv[n] = NULL;
 	return n;
@@ -121,7 +124,7 @@ static size_t daemon_args(const struct session_options *o, char *fd, const char 
 static int spawn_daemon(const struct session_options *o, struct session *s, struct error *e)
 {
 	const char *argv[16];
-	char exe[4096], fd[16];
+	char exe[4096], fd[16], ctx[32];
 	posix_spawnattr_t attr;
 	int sv[2], rc;
 
@@ -130,7 +133,7 @@ static int spawn_daemon(const struct session_options *o, struct session *s, stru
 	find_tenond(exe, sizeof exe);
 	(void)fcntl(sv[1], F_SETFD, 0);
 	(void)snprintf(fd, sizeof fd, "%d", sv[1]);
-	(void)daemon_args(o, fd, exe, argv);
+	(void)daemon_args(o, fd, ctx, exe, argv);
 	(void)posix_spawnattr_init(&attr);
 	(void)posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP);
 	(void)posix_spawnattr_setpgroup(&attr, 0);
@@ -169,6 +172,9 @@ static int wait_ready(const struct session *s, char *path, size_t room, struct e
 		len += (size_t)n;
 	}
 	path[len - 1] = 0;
+	if (strncmp(path, "ready ", 6))
+		return error_set(e, TENON_E_GONE, "tenond: %.200s", strncmp(path, "error ", 6) ? path : path + 6);
+	memmove(path, path + 6, len - 6);
 	return TENON_OK;
 }
 
@@ -176,8 +182,10 @@ static int connect_to(const char *socket, int eventfd_bell, struct session *s, s
 {
 	struct tenon_options to = { .size = sizeof to, .socket = socket, .eventfd_bell = eventfd_bell };
 	struct tenon_error te = { 0 };
+	const char *from = socket ? socket : getenv("TENON_SOCKET");
 	int rc = tenon_connect(&to, &s->t, &te);
 
+	(void)snprintf(s->socket, sizeof s->socket, "%s", from ? from : "");
 	return rc ? error_set(e, rc, "%s", te.text) : TENON_OK;
 }
 

@@ -18,9 +18,10 @@ struct session {
 	struct tenon *t;
 	pid_t daemon; /* of a private one, else 0 */
 	int ready_fd; /* our end of its life line, else -1 */
+	char socket[112]; /* where it listens; "": the default place */
 };
-/* A private daemon is started with `--private --ready-fd N`: it writes the path of its attach socket and a newline to
- * N when it listens, and ends when the other end of N is closed. */
+/* A private daemon is started with `--private --ready-fd N`: it writes "ready SOCKET" (or "error TEXT") and a newline
+ * to N, and ends when the other end of N is closed. */
 int session_open(const struct session_options *o, struct session *s, struct error *e);
 void session_close(struct session *s); /* ends a private daemon and waits for it */
 
