@@ -36,3 +36,14 @@ tests_unit_test_model_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS)
 endif
 dist_check_SCRIPTS += tests/cli/model
 TESTS += tests/cli/model
+
+check_PROGRAMS += tests/fuzz/fuzz_graph
+tests_fuzz_fuzz_graph_SOURCES = tests/fuzz/fuzz_graph.c
+tests_fuzz_fuzz_graph_LDADD = $(MODEL_LIBS)
+EXTRA_DIST += tests/data/fuzz/graph
+if FUZZERS
+tests_fuzz_fuzz_graph_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+else
+tests_fuzz_fuzz_graph_SOURCES += tests/fuzz/replay_main.c
+TESTS += tests/fuzz/fuzz_graph
+endif

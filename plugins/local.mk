@@ -65,4 +65,4 @@ else
 tests_fuzz_fuzz_manifest_SOURCES += tests/fuzz/replay_main.c
 TESTS += tests/fuzz/fuzz_manifest
 endif
-EXTRA_DIST += tests/data/fuzz/manifest/file.plugin tests/data/fuzz/manifest/variants.plugin
+EXTRA_DIST += tests/data/fuzz/manifest
