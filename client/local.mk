@@ -14,6 +14,8 @@ libtenon_la_LDFLAGS = $(AM_LDFLAGS) -version-info 0:0:0 -Wl,--version-script=$(s
 tenoninclude_HEADERS += include/tenon/client.h
 pkgconfig_DATA += client/tenon.pc
 EXTRA_DIST += client/tenon.map
+dist_check_SCRIPTS += scripts/check-libtenon
+TESTS += scripts/check-libtenon
 
 CLIENT_EXAMPLES = client/examples/hello client/examples/many client/examples/poll client/examples/cancel
 check_PROGRAMS += $(CLIENT_EXAMPLES)

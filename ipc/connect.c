@@ -7,6 +7,7 @@
 #include "ipc/link_priv.h"
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -164,8 +165,23 @@ static int connect_take(struct arrived *a, unsigned i)
 	return fd;
 }
 
+/* The daemon names its bell as it sees it. In another mount namespace it lies beside the attach socket instead. */
+static void connect_endpoint(struct wire_welcome *w, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	char beside[sizeof w->bell_endpoint];
+	int n;
+
+	if (!slash || !access(w->bell_endpoint + strlen("ipc://"), F_OK))
+		return;
+	n = snprintf(beside, sizeof beside, "ipc://%.*s/bell", (int)(slash - path), path);
+	if (n > 0 && (size_t)n < sizeof beside && !access(beside + strlen("ipc://"), F_OK))
+		memcpy(w->bell_endpoint, beside, (size_t)n + 1);
+}
+
 /* Every opener takes its descriptor over, also on failure. */
-static int connect_build(struct link *l, const struct wire_welcome *w, struct arrived *a, struct error *e)
+static int connect_build(
+	struct link *l, struct wire_welcome *w, struct arrived *a, const char *path, struct error *e)
 {
 	int rc = segment_open(&l->tx, connect_take(a, 0), w->c2d_bytes, true, e);
 
@@ -178,6 +194,7 @@ static int connect_build(struct link *l, const struct wire_welcome *w, struct ar
 
 		rc = bell_eventfd_create(daemons, ours, &l->bell, e);
 	} else {
+		connect_endpoint(w, path);
 		rc = bell_zmq_connect(w->bell_endpoint, w->nonce, &l->bell, e);
 	}
 	if (!rc)
@@ -185,8 +202,8 @@ static int connect_build(struct link *l, const struct wire_welcome *w, struct ar
 	return rc;
 }
 
-static int connect_shake(int s, const struct wire_hello *h, uint64_t until_ns, struct link *l,
-	struct wire_welcome *w, struct error *e)
+static int connect_shake(int s, const struct wire_hello *h, const char *path, uint64_t until_ns,
+	struct link *l, struct wire_welcome *w, struct error *e)
 {
 	struct pollfd p = { .fd = s, .events = POLLIN };
 	uint8_t message[sizeof *w + 1];
@@ -206,7 +223,7 @@ static int connect_shake(int s, const struct wire_hello *h, uint64_t until_ns, s
 	if (!rc)
 		rc = attach_check_welcome(message, got, a.n, w, e);
 	if (!rc)
-		rc = connect_build(l, w, &a, e);
+		rc = connect_build(l, w, &a, path, e);
 	connect_drop(&a);
 	return rc;
 }
@@ -227,7 +244,7 @@ int attach_connect(const char *path, uint64_t c2d_bytes, uint64_t d2c_bytes, uin
 	link_init(out);
 	if (rc)
 		return rc;
-	rc = connect_shake(s, &h, until_ns, out, w, e);
+	rc = connect_shake(s, &h, path, until_ns, out, w, e);
 	out->sock = s;
 	if (rc)
 		link_close(out);

@@ -97,7 +97,9 @@ void park_end(struct segment *own);
  * cost switches it on again, unless more threads want to run than there are cores. */
 struct spin {
 	uint32_t cap_us, now_us, misses, n_cpus;
+	bool machine_idle;
 	uint64_t began_ns; /* of the wait that the last miss began */
+	uint64_t asked_ns; /* when the machine's load was looked at last */
 };
 void spin_init(struct spin *s, uint32_t cap_us); /* cap 0: never spins; a machine of one core: neither */
 bool spin_ready(struct spin *s, struct ring_in *r); /* true: something came while spinning */

@@ -11,6 +11,8 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#define SPIN_LOAD_NS (20 * NS_PER_MS) /* how long a look at the machine's load is believed */
+
 int bell_ring(struct bell *b) { return b->ops->ring(b); }
 int bell_fd(struct bell *b) { return b->ops->fd(b); }
 void bell_drain(struct bell *b) { b->ops->drain(b); }
@@ -110,13 +112,22 @@ uint32_t spin_runnable(void)
 	return field ? (uint32_t)strtoul(field, NULL, 10) : 0;
 }
 
+static bool spin_machine_idle(struct spin *s)
+{
+	uint64_t now = clock_now_ns();
+
+	if (now - s->asked_ns >= SPIN_LOAD_NS) {
+		s->asked_ns = now;
+		s->machine_idle = spin_runnable() <= s->n_cpus;
+	}
+	return s->machine_idle;
+}
+
 void spin_woken(struct spin *s, bool found)
 {
 	uint64_t waited = clock_now_ns() - s->began_ns;
 
-	if (!found || s->now_us || waited > 2 * s->cap_us * NS_PER_US)
-		return;
-	if (spin_runnable() > s->n_cpus)
+	if (!found || s->now_us || waited > 2 * s->cap_us * NS_PER_US || !spin_machine_idle(s))
 		return;
 	s->now_us = s->cap_us;
 	s->misses = 0;

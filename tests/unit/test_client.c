@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <tenon/client.h>
 #include <unistd.h>
@@ -698,6 +699,29 @@ static void threads_share_a_handle(void **st)
 	assert_int_equal(w->d.n_violations, 0);
 }
 
+/* The daemon's folder seen under another name, as in a container; its own name for the bell leads nowhere. */
+static void daemon_is_reached_through_another_mount(void **st)
+{
+	struct world *w = *st;
+	char other[128], path[160], bell[160], hidden[160];
+	struct tenon_options o = { .size = sizeof o, .socket = path, .eventfd_bell = eventfd_bell };
+	uint64_t t0;
+	struct tenon *t;
+
+	(void)snprintf(other, sizeof other, "%s/other", w->d.dir);
+	(void)snprintf(path, sizeof path, "%s/attach", other);
+	(void)snprintf(bell, sizeof bell, "%s/bell", other);
+	(void)snprintf(hidden, sizeof hidden, "%s/run/bell", w->d.dir);
+	assert_int_equal(mkdir(other, 0750), 0);
+	assert_int_equal(link(w->d.path, path), 0);
+	assert_int_equal(rename(hidden, bell), 0);
+	t0 = clock_now_ns();
+	assert_int_equal(tenon_connect(&o, &t, NULL), 0);
+	assert_true(clock_now_ns() - t0 < 150 * NS_PER_MS);
+	expect_echo(t, submit(t, "echo"), "echo", 4);
+	tenon_close(t);
+}
+
 /* ---- fork --------------------------------------------------------------------------------------------------- */
 
 static int child_checks(struct tenon *t)
@@ -785,7 +809,8 @@ int main(void)
 		T(daemon_that_breaks_the_protocol_is_left), T(client_attaches_again_after_a_restart),
 		T(poll_loop_sleeps_and_wakes), T(idle_poll_fd_is_quiet), T(poll_fd_tells_of_the_daemons_end),
 		T(lost_bells_cost_time_only), T(submit_goes_on_while_another_thread_waits),
-		T(threads_share_a_handle), T(forked_child_is_refused_and_the_parent_goes_on),
+		T(threads_share_a_handle), T(daemon_is_reached_through_another_mount),
+		T(forked_child_is_refused_and_the_parent_goes_on),
 		T(failed_allocations_are_typed_and_leave_nothing) };
 	int rc = cmocka_run_group_tests_name("ZeroMQ bell", tests, NULL, NULL);
 
