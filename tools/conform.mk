@@ -22,7 +22,7 @@ TESTS += tests/conform/fault
 endif
 endif
 endif
-EXTRA_DIST += tests/conform/ref tests/conform/cpu tests/conform/fault tests/conform/example examples/plugin/Makefile \
+EXTRA_DIST += docs/plugin-abi.md tests/conform/ref tests/conform/cpu tests/conform/fault tests/conform/example examples/plugin/Makefile \
 	examples/plugin/acme.c examples/plugin/acme.map examples/plugin/acme.plugin
 
 # What a vendor builds against: header, pkg-config file, plugin-conform.

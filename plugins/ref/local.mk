@@ -16,7 +16,7 @@ plugins_ref_ref_la_DEPENDENCIES = plugins/tnp.map
 if HAVE_CMOCKA
 check_PROGRAMS += tests/unit/test_ref
 TESTS += tests/unit/test_ref
-tests_unit_test_ref_SOURCES = tests/unit/test_ref.c tests/unit/tnp_make.c tests/unit/tnp_make.h
+tests_unit_test_ref_SOURCES = tests/unit/test_ref.c tests/unit/unit.h tests/unit/tnp_make.c tests/unit/tnp_make.h
 tests_unit_test_ref_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_ref_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS) -lm
 endif
