@@ -4,6 +4,7 @@
  */
 #include "tools/conform.h"
 #include "tools/conform_alloc.h"
+#include <dirent.h>
 #include <fcntl.h>
 #include <locale.h>
 #include <math.h>
@@ -509,6 +510,50 @@ static void process_compare(struct conform *c, const struct process *a, const st
 		conform_fail(c, "the environment was changed");
 }
 
+/* Rule R7: the plugin's own threads take none of the process's signals. */
+static void threads_check(struct conform *c)
+{
+	static const int those[] = { SIGTERM, SIGINT, SIGHUP, SIGCHLD, SIGUSR1, SIGUSR2, SIGALRM, SIGPIPE };
+	DIR *d = opendir("/proc/self/task");
+	char path[320], line[128];
+
+	for (struct dirent *t = d ? readdir(d) : NULL; t; t = readdir(d)) {
+		unsigned long long blocked = ~0ull;
+		FILE *f;
+
+		if (t->d_name[0] == '.' || strtol(t->d_name, NULL, 10) == (long)getpid())
+			continue;
+		(void)snprintf(path, sizeof path, "/proc/self/task/%s/status", t->d_name);
+		f = fopen(path, "r");
+		while (f && fgets(line, sizeof line, f))
+			(void)sscanf(line, "SigBlk: %llx", &blocked);
+		if (f)
+			(void)fclose(f);
+		for (size_t i = 0; i < COUNT_OF(those); i++)
+			if (!(blocked >> (those[i] - 1) & 1))
+				conform_fail(c, "a thread of the plugin does not block signal %d", those[i]);
+	}
+	if (d)
+		(void)closedir(d);
+}
+
+static void check_threads(struct conform *c)
+{
+	struct bench b;
+	float *out;
+
+	if (conform_sanitized())
+		conform_skip(c, "sanitizers have threads of their own");
+	conform_open(c);
+	bench_open(c, &b, TNP_FAST);
+	out = rows(&b, TEXT);
+	chunks(c, &b, TEXT, out);
+	threads_check(c);
+	free(out);
+	bench_close(&b);
+	conform_close(c);
+}
+
 static void check_manners(struct conform *c)
 {
 	struct process before, after;
@@ -550,6 +595,7 @@ const struct conform_check conform_l5[] = {
 	{ 5, "behaviour.steps", check_steps },
 	{ 5, "behaviour.starved", check_starved },
 	{ 5, "behaviour.starved-start", check_starved_start },
+	{ 5, "behaviour.threads", check_threads },
 	{ 5, "behaviour.manners", check_manners },
 	{ 5, NULL, NULL },
 };

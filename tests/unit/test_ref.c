@@ -51,42 +51,43 @@ static const struct tnp_limits limits = { .size = sizeof limits,
 	.kv_type = TNP_F32,
 	.page_tokens = 4 };
 
-/* ---- one node on rows given ------------------------------------------------------------------------------- */
-/* Runs the graph of `m` over n rows of `in`, one sequence, no pool. */
-static void run_rows(struct tnp_make *m, uint32_t n, const float *in, float *out, uint64_t width)
+/* ---- one step ------------------------------------------------------------------------------------------------ */
+/* Opens the graph of `m`, runs n tokens of one sequence in page 0, rows of the first output to out [n][width]. Tokens are
+ * all 0, positions 0, 1, 2 ...; `in` feeds the graph's input, `spec` the pool, if there is one. */
+static void run_step(struct tnp_make *m, const struct tnp_kv_spec *spec, uint32_t n, const float *in,
+	float *out, uint64_t width)
 {
+	const uint32_t page[1] = { 0 }, page0[2] = { 0, 1 }, tok0[2] = { 0, n }, past[1] = { 0 };
+	const struct tnp_pages pages[TNP_MAX_GROUPS] = { { page0, page } };
 	const struct tnp_graph *g = tnp_make_graph(m);
 	struct tnp_error e = { .size = sizeof e };
-	const uint32_t tok0[2] = { 0, n }, past[1] = { 0 };
-	uint32_t out_tok[64];
-	int32_t pos[64];
-	tnp_rc rc;
-	uint64_t ticket;
 	struct tnp_rows rows = { out, width };
+	struct tnp_batch b = {
+		.size = sizeof b, .n_seqs = 1, .n_tokens = n, .tok0 = tok0, .past = past, .pages = pages
+	};
+	int32_t token[8] = { 0 }, pos[8] = { 0, 1, 2, 3, 4, 5, 6, 7 };
 	struct tnp_model *model;
-	struct tnp_batch b = { .size = sizeof b,
-		.n_seqs = 1,
-		.n_tokens = n,
-		.n_out = n,
-		.pos = pos,
-		.tok0 = tok0,
-		.past = past,
-		.out_tok = out_tok,
-		.in = in,
-		.out = &rows,
-		.seq_rc = &rc };
+	struct tnp_kv *kv = NULL;
+	uint64_t ticket;
+	tnp_rc rc = TNP_E_INTERNAL;
 
-	for (uint32_t i = 0; i < n; i++) {
-		out_tok[i] = i;
-		pos[i] = (int32_t)i;
-	}
+	b.token = token;
+	b.pos = pos;
+	b.in = in;
+	b.out = &rows;
+	b.seq_rc = &rc;
 	assert_non_null(g);
-	if (ops->model_open(dev, g, &limits, &model, &e))
+	if (ops->model_open(dev, g, &limits, &model, &e) || (spec && ops->kv_open(model, spec, &kv, &e)) ||
+		ops->batch(model, kv, &b, &ticket, &e) || ops->wait(dev, ticket, 0, &e))
 		fail_msg("%s", e.text);
-	assert_int_equal(ops->batch(model, NULL, &b, &ticket, &e), TNP_OK);
 	assert_int_equal(rc, TNP_OK);
-	assert_int_equal(ops->wait(dev, ticket, 0, &e), TNP_OK);
+	ops->kv_close(kv);
 	ops->model_close(model);
+}
+
+static void run_rows(struct tnp_make *m, uint32_t n, const float *in, float *out, uint64_t width)
+{
+	run_step(m, NULL, n, in, out, width);
 }
 
 static void near(const float *got, const double *want, int n)
@@ -174,33 +175,15 @@ static void row_check(uint32_t type, const uint8_t *data, uint32_t n, const floa
 {
 	struct tnp_make *m = tnp_make_create(1);
 	uint32_t y = tnp_make_rows(m, TNP_N_TOKENS, n), w = tnp_make_weight(m, type, data, 1, n, 0);
-	const int32_t token[1] = { 0 }, pos[1] = { 0 };
-	const uint32_t tok0[2] = { 0, 1 }, past[1] = { 0 };
 	float *out = calloc(n, sizeof *out);
-	struct tnp_rows rows = { out, n };
-	struct tnp_model *model;
-	uint64_t ticket;
-	tnp_rc rc;
-	struct tnp_batch b = { .size = sizeof b,
-		.n_seqs = 1,
-		.n_tokens = 1,
-		.token = token,
-		.pos = pos,
-		.tok0 = tok0,
-		.past = past,
-		.out = &rows,
-		.seq_rc = &rc };
 
 	tnp_make_node(m, TNP_OP_EMBED, TNP_LIST(w), TNP_LIST(y));
 	tnp_make_out(m, y);
-	assert_int_equal(ops->model_open(dev, tnp_make_graph(m), &limits, &model, NULL), TNP_OK);
-	assert_int_equal(ops->batch(model, NULL, &b, &ticket, NULL), TNP_OK);
-	assert_int_equal(rc, TNP_OK);
+	run_rows(m, 1, NULL, out, n);
 	for (uint32_t i = 0; i < n; i++) /* the reader rounds to float after each operation, we once */
 		if (fabsf(out[i] - want[i]) > 4e-7f * (fabsf(want[i]) + 1))
 			fail_msg("type %u element %u: %.9g, want %.9g", type, i, (double)out[i],
 				(double)want[i]);
-	ops->model_close(model);
 	free(out);
 	tnp_make_destroy(m);
 }
@@ -253,7 +236,6 @@ static void attention_by_hand(void **state)
 	const double e = exp(3), f = exp(1), a = f / (2 * f + e), b = e / (2 * f + e);
 	const double want[12] = { 1, 0, 1, 0, /**/ 0.5, 0.5, 0.5, 0.5, /**/ a + 10 * b, a + 10 * b, 11 / 3.0,
 		11 / 3.0 };
-	const uint32_t page[1] = { 0 }, page0[2] = { 0, 1 }, tok0[2] = { 0, 3 }, past[1] = { 0 };
 	const struct tnp_kv_slot slot = { 1, 2, 0, 0 };
 	const struct tnp_kv_spec spec = { .size = sizeof spec,
 		.type = TNP_F32,
@@ -261,23 +243,6 @@ static void attention_by_hand(void **state)
 		.n_slots = 1,
 		.n_pages = { 1 },
 		.slots = &slot };
-	const struct tnp_pages pages = { page0, page };
-	const int32_t pos[3] = { 0, 1, 2 };
-	struct tnp_rows rows = { out, 4 };
-	struct tnp_model *model;
-	struct tnp_kv *kv;
-	uint64_t ticket;
-	tnp_rc rc;
-	struct tnp_batch batch = { .size = sizeof batch,
-		.n_seqs = 1,
-		.n_tokens = 3,
-		.pos = pos,
-		.tok0 = tok0,
-		.past = past,
-		.pages = &pages,
-		.in = in,
-		.out = &rows,
-		.seq_rc = &rc };
 
 	(void)state;
 	for (int i = 0; i < 8; i++)
@@ -292,13 +257,8 @@ static void attention_by_hand(void **state)
 	tnp_make_float(m, TNP_A_SCALE, 1);
 	tnp_make_in(m, x);
 	tnp_make_out(m, y);
-	assert_int_equal(ops->model_open(dev, tnp_make_graph(m), &limits, &model, NULL), TNP_OK);
-	assert_int_equal(ops->kv_open(model, &spec, &kv, NULL), TNP_OK);
-	assert_int_equal(ops->batch(model, kv, &batch, &ticket, NULL), TNP_OK);
-	assert_int_equal(rc, TNP_OK);
+	run_step(m, &spec, 3, in, out, 4);
 	near(out, want, 12);
-	ops->kv_close(kv);
-	ops->model_close(model);
 	tnp_make_destroy(m);
 }
 
