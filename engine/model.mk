@@ -9,7 +9,8 @@ MODEL_LIBS = libmodel.la libchat.la $(TOKENIZER_LIBS) libplugins.la $(GGUF_LIBS)
 EXTRA_DIST += engine/README.md
 
 # Tiny models for tests, made with Python so that none has to be fetched: $TENON_BUILDDIR/tests/tiny/TYPE.gguf.
-TINY_MODELS = tests/tiny/f32.gguf tests/tiny/f16.gguf tests/tiny/q8_0.gguf tests/tiny/q4_0.gguf tests/tiny/q4_1.gguf
+TINY_MODELS = tests/tiny/f32.gguf tests/tiny/f16.gguf tests/tiny/q8_0.gguf tests/tiny/q4_0.gguf tests/tiny/q4_1.gguf \
+	tests/tiny/scaled.gguf tests/tiny/factors.gguf
 TINY_MAKE = $(AM_V_GEN)$(MKDIR_P) tests/tiny && $(PYTHON3) $(srcdir)/scripts/make-tiny-model
 tests/tiny/f32.gguf: $(srcdir)/scripts/make-tiny-model
 	$(TINY_MAKE) --type F32 --seed 2 --kv-heads 4 $@.new && mv $@.new $@
@@ -21,6 +22,10 @@ tests/tiny/q4_0.gguf: $(srcdir)/scripts/make-tiny-model
 	$(TINY_MAKE) --type Q4_0 --seed 5 $@.new && mv $@.new $@
 tests/tiny/q4_1.gguf: $(srcdir)/scripts/make-tiny-model
 	$(TINY_MAKE) --type Q4_1 --layers 3 $@.new && mv $@.new $@
+tests/tiny/scaled.gguf: $(srcdir)/scripts/make-tiny-model
+	$(TINY_MAKE) --seed 6 --bias --window 24 --rope-scale 2 $@.new && mv $@.new $@
+tests/tiny/factors.gguf: $(srcdir)/scripts/make-tiny-model
+	$(TINY_MAKE) --seed 6 --bias --window 24 --rope-factors 2 $@.new && mv $@.new $@
 check_DATA += $(TINY_MODELS)
 CLEANFILES += tests/tiny/*.gguf tests/tiny/*.new
 

@@ -87,6 +87,19 @@ static float *rows_for(struct model *m, uint32_t n)
 	return calloc((size_t)n * model_info(m)->n_vocab, sizeof(float));
 }
 
+/* Root mean square error as a share of the spread of the right values. */
+static double error_of(const float *got, const float *want, size_t n)
+{
+	double err = 0, sum = 0, square = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		err += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
+		sum += want[i];
+		square += (double)want[i] * want[i];
+	}
+	return sqrt(err / (double)n) / sqrt(square / (double)n - sum / (double)n * (sum / (double)n));
+}
+
 static void chunks_and_pages_change_nothing(const char *backend, const char *model, uint32_t precision)
 {
 	static const uint32_t chunk[] = { 1, 7, 16, 33, 90 };
@@ -120,6 +133,46 @@ static void same_bits_however_cut(void **st)
 	chunks_and_pages_change_nothing("cpu", "q4_1", TNP_FAST);
 	chunks_and_pages_change_nothing("cpu", "q8_0", TNP_FAST);
 	chunks_and_pages_change_nothing("cpu", "f16", TNP_FAST);
+	chunks_and_pages_change_nothing("cpu", "scaled", TNP_FAST);
+	chunks_and_pages_change_nothing("ref", "scaled", TNP_EXACT);
+}
+
+/* Positions divided by two, and all frequencies divided by two; without either the answer is another one. */
+static void rope_scaling_and_factors_meet(void **st)
+{
+	struct backend *b = open_backend("cpu");
+	struct model *m[2] = { open_tiny(b, "scaled", TNP_EXACT), open_tiny(b, "factors", TNP_EXACT) };
+	size_t n = (size_t)N_TOKENS * model_info(m[0])->n_vocab;
+	float *scaled = rows_for(m[0], N_TOKENS), *factors = rows_for(m[1], N_TOKENS), *plain;
+	int32_t tokens[N_TOKENS];
+	uint32_t pages[6];
+	struct model_options o;
+	struct error e = { 0 };
+	struct tiny f;
+
+	(void)st;
+	make_tokens(tokens, N_TOKENS, 8);
+	make_pages(pages, 6, 0, 1);
+	run_chunks(m[0], tokens, N_TOKENS, 32, pages, scaled);
+	run_chunks(m[1], tokens, N_TOKENS, 32, pages, factors);
+	assert_memory_equal(scaled, factors, n * sizeof(float));
+	assert_int_equal(model_info(m[0])->window[0], 24);
+	model_close(m[1]);
+	tiny_load(&f, "scaled");
+	tiny_set_u32(&f, "llama.rope.scaling.factor", 0x3f800000); /* 1.0 */
+	tiny_save(&f);
+	o = options(b, f.path, TNP_EXACT);
+	assert_int_equal(model_open(&o, &m[1], &e), TENON_OK);
+	plain = rows_for(m[1], N_TOKENS);
+	run_chunks(m[1], tokens, N_TOKENS, 32, pages, plain);
+	assert_true(error_of(plain, scaled, n) > 0.01);
+	tiny_free(&f);
+	free(scaled);
+	free(factors);
+	free(plain);
+	model_close(m[0]);
+	model_close(m[1]);
+	backend_close(b);
 }
 
 /* One batch of prefill chunks and decodes of 8 sequences, rows in one piece or not, against each alone. */
@@ -165,22 +218,9 @@ static void same_bits_in_company(void **st)
 	backend_close(b);
 }
 
-/* Root mean square error as a share of the spread of the right values. */
-static double error_of(const float *got, const float *want, size_t n)
-{
-	double err = 0, sum = 0, square = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		err += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
-		sum += want[i];
-		square += (double)want[i] * want[i];
-	}
-	return sqrt(err / (double)n) / sqrt(square / (double)n - sum / (double)n * (sum / (double)n));
-}
-
 static void cpu_agrees_with_ref(void **st)
 {
-	static const char *const model[] = { "q4_1", "q4_0", "q8_0", "f16", "f32" };
+	static const char *const model[] = { "q4_1", "q4_0", "q8_0", "f16", "f32", "scaled" };
 	struct backend *ref = open_backend("ref"), *cpu = open_backend("cpu");
 	int32_t tokens[N_TOKENS];
 	uint32_t pages[6];
@@ -447,6 +487,8 @@ static void hostile_metadata(void **st)
 		{ "llama.rope.dimension_count", 31, TENON_E_FORMAT, "rope.dimension_count: 31 must be even" },
 		{ "llama.rope.dimension_count", 34, TENON_E_FORMAT, "at most the head's 32" },
 		{ "llama.rope.freq_base", 0, TENON_E_FORMAT, "rope.freq_base" },
+		{ "llama.rope.scaling.factor", 0, TENON_E_FORMAT, "rope.scaling.factor: is 0" },
+		{ "llama.rope.scaling.factor", 0x7f800000, TENON_E_FORMAT, "rope.scaling.factor" },
 		{ "llama.context_length", 0, TENON_E_FORMAT, "context_length: is 0" },
 		{ "llama.context_length", 255, TENON_E_TOO_LONG,
 			"a context of 256 tokens; it was made for 255" },
@@ -460,7 +502,7 @@ static void hostile_metadata(void **st)
 		struct model *m = NULL;
 		struct error e = { 0 };
 
-		tiny_load(&f, "q4_1");
+		tiny_load(&f, strstr(t[i].key, "scaling") ? "scaled" : "q4_1");
 		tiny_set_u32(&f, t[i].key, t[i].value);
 		tiny_save(&f);
 		o = options(b, f.path, TNP_FAST);
@@ -491,7 +533,11 @@ static void missing_and_unknown_things(void **st)
 			"tensor 'blk.1.ffn_up.weight': is missing" },
 		{ "output_norm.weight", "output_nurm.weight", TENON_E_FORMAT,
 			"tensor 'output_norm.weight': is missing" },
-		{ "blk.0.attn_norm.weight", "blk.0.attn_q.bias\0weig", TENON_E_FORMAT, "" },
+		{ "linear", "linaer", TENON_E_UNSUPPORTED, "rope.scaling.type: 'linaer' is not supported" },
+		{ "blk.1.attn_k.bias", "blk.1.attn_k.bios", TENON_E_FORMAT,
+			"layer 1: only some of attn_q.bias" },
+		{ "blk.0.ffn_up.bias", "blk.0.ffn_ub.bias", TENON_E_FORMAT,
+			"layer 0: only one of ffn_gate.bias" },
 		{ "tokenizer.ggml.model", "tokenizer.ggml.nodel", TENON_E_NOT_FOUND, "tokenizer.ggml.model" },
 	};
 	struct backend *b = open_backend("cpu");
@@ -503,7 +549,7 @@ static void missing_and_unknown_things(void **st)
 		struct model *m = NULL;
 		struct error e = { 0 };
 
-		tiny_load(&f, "q4_1");
+		tiny_load(&f, "scaled");
 		memcpy(tiny_behind(&f, t[i].from) - strlen(t[i].from), t[i].to, strlen(t[i].from));
 		tiny_save(&f);
 		o = options(b, f.path, TNP_FAST);
@@ -641,6 +687,7 @@ int main(void)
 	const struct CMUnitTest t[] = {
 		cmocka_unit_test(info_is_the_files),
 		cmocka_unit_test(same_bits_however_cut),
+		cmocka_unit_test(rope_scaling_and_factors_meet),
 		cmocka_unit_test(same_bits_in_company),
 		cmocka_unit_test(cpu_agrees_with_ref),
 		cmocka_unit_test(bad_sequences_leave_the_others_alone),
