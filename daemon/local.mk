@@ -55,3 +55,14 @@ else
 tests_fuzz_fuzz_config_SOURCES += tests/fuzz/replay_main.c
 TESTS += tests/fuzz/fuzz_config
 endif
+
+# End to end: a daemon of its own per test. The long form of the kills: make chaos.
+E2E_TESTS = tests/e2e/a_serve.py tests/e2e/b_bad_input.py tests/e2e/c_kills.py tests/e2e/d_faults.py
+dist_check_SCRIPTS += $(E2E_TESTS)
+EXTRA_DIST += tests/e2e/tenon_e2e.py
+TESTS += $(E2E_TESTS)
+
+CHAOS_KILLS = 100
+chaos: all $(check_DATA)
+	$(AM_V_at)$(AM_TESTS_ENVIRONMENT) TENON_CHAOS_KILLS=$(CHAOS_KILLS) $(PYTHON3) $(srcdir)/tests/e2e/c_kills.py
+.PHONY: chaos

@@ -121,8 +121,8 @@ static bool pump_all(struct loop *l)
 		if (!s->ready(s))
 			continue;
 		any = true;
-		l->active_ns = s->active_ns = l->now_ns;
-		(void)s->pump(s);
+		if (s->pump(s))
+			l->active_ns = s->active_ns = l->now_ns;
 	}
 	return any;
 }

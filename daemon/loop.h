@@ -20,7 +20,7 @@ struct source {		  /* one ring that others fill */
 	uint64_t active_ns;
 	bool (*ready)(struct source *s); /* something to take? no side effects */
 	bool (*pump)(
-		struct source *s); /* takes a batch; true if there was something; may remove the source */
+		struct source *s); /* takes a batch; true if it was more than a sign of life; may remove the source */
 	bool (*doze)(struct source *s); /* raises the asleep flag; false: something came, flag down again */
 	void (*rise)(struct source *s); /* lowers it */
 };

@@ -24,6 +24,8 @@ struct hello { /* connected, but has not said HELLO */
 	struct timer timeout;
 	struct peer_id who;
 	struct account *account;
+	struct error
+		refusal; /* decided already; told once HELLO is read, or closing would throw the answer away */
 };
 
 /* ---- accounts ---------------------------------------------------------------------------------------------------- */
@@ -169,7 +171,8 @@ static void hello_forget(struct hello *h)
 }
 
 /* True: answered one way or the other, the descriptors are no longer the caller's. */
-static bool try_hello(struct daemon *d, int fd, struct peer_id *who, struct account *a)
+static bool try_hello(
+	struct daemon *d, int fd, struct peer_id *who, struct account *a, const struct error *refusal)
 {
 	struct wire_hello h;
 	struct error e = { 0 };
@@ -177,14 +180,18 @@ static bool try_hello(struct daemon *d, int fd, struct peer_id *who, struct acco
 
 	if (rc == TENON_E_AGAIN)
 		return false;
-	if (rc == TENON_E_PROTOCOL)
-		account_violation(d, a);
-	if (!rc)
-		admit(d, fd, who, &h, a);
-	else if (rc == TENON_E_GONE)
+	if (rc == TENON_E_GONE) {
 		close_peer(fd, who);
-	else
+		return true;
+	}
+	if (rc == TENON_E_PROTOCOL && a)
+		account_violation(d, a);
+	if (refusal->code)
+		refuse(d, fd, who, refusal->code, refusal->text);
+	else if (rc)
 		refuse(d, fd, who, rc, e.text);
+	else
+		admit(d, fd, who, &h, a);
 	return true;
 }
 
@@ -195,7 +202,7 @@ static void on_hello(struct watch *w, uint32_t events)
 
 	(void)events;
 	loop_unwatch(&h->d->loop, &h->sock);
-	if (try_hello(h->d, fd, &h->who, h->account)) {
+	if (try_hello(h->d, fd, &h->who, h->account, &h->refusal)) {
 		hello_forget(h);
 	} else if (loop_watch(&h->d->loop, &h->sock, fd, EPOLLIN | EPOLLRDHUP, NULL)) {
 		close_peer(fd, &h->who);
@@ -214,7 +221,8 @@ static void on_hello_timeout(struct timer *t, uint64_t now_ns)
 	hello_forget(h);
 }
 
-static void await_hello(struct daemon *d, int fd, struct peer_id *who, struct account *a)
+static void await_hello(
+	struct daemon *d, int fd, struct peer_id *who, struct account *a, const struct error *refusal)
 {
 	struct hello *h = d->sessions.n_hellos < d->conf.limits.pending_attaches
 		? mem_zalloc(MEM_DAEMON, 1, sizeof *h)
@@ -227,6 +235,7 @@ static void await_hello(struct daemon *d, int fd, struct peer_id *who, struct ac
 	*h = (struct hello){ .d = d,
 		.who = *who,
 		.account = a,
+		.refusal = *refusal,
 		.sock = { .fd = -1, .ready = on_hello },
 		.timeout.fire = on_hello_timeout };
 	if (!timer_set(&d->loop.timers, &h->timeout, d->loop.now_ns + HELLO_NS) ||
@@ -240,25 +249,33 @@ static void await_hello(struct daemon *d, int fd, struct peer_id *who, struct ac
 	d->sessions.n_hellos++;
 }
 
-static void greet(struct daemon *d, int fd, struct peer_id *who)
+static int check_peer(struct daemon *d, const struct peer_id *who, struct account *a, struct error *e)
 {
 	bool known = who->uid != OVERFLOW_UID && who->pidfd >= 0;
-	struct account *a = account_of(d, who->uid);
 
 	if (d->draining)
-		refuse(d, fd, who, TENON_E_DRAINING, "attach: the daemon is shutting down");
-	else if (!known && !d->conf.limits.allow_unknown_uid)
-		refuse(d, fd, who, TENON_E_DENIED,
+		return error_set(e, TENON_E_DRAINING, "attach: the daemon is shutting down");
+	if (!known && !d->conf.limits.allow_unknown_uid)
+		return error_set(e, TENON_E_DENIED,
 			"attach: user or process of another namespace (limits.allow_unknown_uid)");
-	else if (!a)
-		refuse(d, fd, who, TENON_E_NOMEM, "attach: out of memory");
-	else if (a->blocked_until_ns > d->loop.now_ns)
-		refuse(d, fd, who, TENON_E_DENIED,
-			"attach: blocked for some seconds after breaking the protocol");
-	else if (!account_may_attach(d, a))
-		refuse(d, fd, who, TENON_E_BUSY, "attach: too many attaches a second; try again");
-	else if (!try_hello(d, fd, who, a))
-		await_hello(d, fd, who, a);
+	if (!a)
+		return error_set(e, TENON_E_NOMEM, "attach: out of memory");
+	if (a->blocked_until_ns > d->loop.now_ns)
+		return error_set(
+			e, TENON_E_DENIED, "attach: blocked for some seconds after breaking the protocol");
+	if (!account_may_attach(d, a))
+		return error_set(e, TENON_E_BUSY, "attach: too many attaches a second; try again");
+	return TENON_OK;
+}
+
+static void greet(struct daemon *d, int fd, struct peer_id *who)
+{
+	struct account *a = account_of(d, who->uid);
+	struct error refusal = { 0 };
+
+	(void)check_peer(d, who, a, &refusal);
+	if (!try_hello(d, fd, who, a, &refusal))
+		await_hello(d, fd, who, a, &refusal);
 }
 
 static void on_listen(struct watch *w, uint32_t events)

@@ -250,7 +250,7 @@ static int on_frame(struct worker_link *w, const struct wire_head *h, const uint
 	}
 }
 
-static int take_frames(struct worker_ring *ring, struct error *e)
+static int take_frames(struct worker_ring *ring, bool *more_than_health, struct error *e)
 {
 	struct worker_link *w = ring->w;
 	struct daemon *d = w->d;
@@ -263,6 +263,7 @@ static int take_frames(struct worker_ring *ring, struct error *e)
 			(void)error_set(e, TENON_E_PROTOCOL, "ring: impossible indices or length");
 		else if (!rc)
 			rc = on_frame(w, &h, d->frame, e);
+		*more_than_health |= !rc && h.type != WIRE_HEALTH;
 	}
 	ring_consumed(&ring->link.in);
 	return rc;
@@ -277,6 +278,7 @@ static bool source_pump(struct source *s)
 	struct worker_link *w = ring->w;
 	uint64_t now_ns = w->d->loop.now_ns, published_ns = ring == &w->tok ? box_published_ns(&w->box) : 0;
 	struct error e = { 0 };
+	bool active = false;
 	char why[300];
 	int rc;
 
@@ -284,12 +286,12 @@ static bool source_pump(struct source *s)
 	w->transport_ns = published_ns && published_ns < now_ns && now_ns - published_ns < TRANSPORT_MAX_NS
 		? now_ns - published_ns
 		: 0;
-	rc = take_frames(ring, &e);
+	rc = take_frames(ring, &active, &e);
 	if (rc && rc != TENON_E_AGAIN) {
 		(void)snprintf(why, sizeof why, "broke the protocol: %s", e.text);
 		worker_link_kill(w, why);
 	}
-	return true;
+	return active;
 }
 
 static bool source_doze(struct source *s)
@@ -372,6 +374,7 @@ static void on_setup(struct daemon *d, void *ctx, const json_t *reply, const str
 		return;
 	if (!reply) { /* nothing that another try would change soon */
 		w->n_early = d->conf.worker.deaths;
+		(void)error_set(&w->last_death, TENON_E_BACKEND, "worker: %s", e->text);
 		worker_link_kill(w, e->text);
 		return;
 	}
@@ -462,9 +465,10 @@ static void on_restart(struct timer *t, uint64_t now_ns)
 static void take_rest(struct worker_ring *ring)
 {
 	struct error e;
+	bool active;
 
 	if (ring->link.in.capacity)
-		for (int n = 0; n < 64 && ring_ready(&ring->link.in) && !take_frames(ring, &e); n++)
+		for (int n = 0; n < 64 && ring_ready(&ring->link.in) && !take_frames(ring, &active, &e); n++)
 			;
 }
 
