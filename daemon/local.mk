@@ -66,3 +66,12 @@ CHAOS_KILLS = 100
 chaos: all $(check_DATA)
 	$(AM_V_at)$(AM_TESTS_ENVIRONMENT) TENON_CHAOS_KILLS=$(CHAOS_KILLS) $(PYTHON3) $(srcdir)/tests/e2e/c_kills.py
 .PHONY: chaos
+
+if HAVE_CMOCKA
+check_PROGRAMS += tests/unit/test_daemon
+TESTS += tests/unit/test_daemon
+tests_unit_test_daemon_SOURCES = tests/unit/test_daemon.c tests/unit/fake_worker.c tests/unit/fake_worker.h
+tests_unit_test_daemon_CPPFLAGS = $(libdaemon_la_CPPFLAGS)
+tests_unit_test_daemon_CFLAGS = $(libdaemon_la_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_daemon_LDADD = $(DAEMON_LIBS) $(CMOCKA_LIBS)
+endif

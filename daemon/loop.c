@@ -307,7 +307,7 @@ static void park(struct loop *l, int max_ms)
 	learn(l);
 }
 
-void loop_turn(struct loop *l, int max_ms)
+bool loop_work(struct loop *l)
 {
 	bool any;
 
@@ -317,6 +317,13 @@ void loop_turn(struct loop *l, int max_ms)
 	run_tasks(l);
 	timers_run(&l->timers, l->now_ns);
 	run_tasks(l);
+	return any;
+}
+
+void loop_turn(struct loop *l, int max_ms)
+{
+	bool any = loop_work(l);
+
 	if (l->stop)
 		return;
 	if (!any && !spin(l)) {

@@ -55,6 +55,8 @@ void loop_remove(struct loop *l, struct source *s); /* in neither list: nothing 
 void loop_wake(struct loop *l, struct source *s);   /* its bell rang */
 void loop_defer(struct loop *l, struct task *t);    /* queued already: nothing happens */
 
+/* What needs no look at descriptors: awake rings, tasks, timers. No system call of its own. True: there was something. */
+bool loop_work(struct loop *l);
 /* One turn: pump, run tasks and timers, look at descriptors; parks up to max_ms (-1: as long as it takes) when nothing
  * is there. */
 void loop_turn(struct loop *l, int max_ms);

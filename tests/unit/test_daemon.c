@@ -1,0 +1,824 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The daemon against a worker by hand: the way of a request, replay, slow readers, hostile workers, supervision, what
+ * passing a token on costs. Everything runs in one thread, turn by turn.
+ */
+#include "tests/unit/fake_worker.h"
+#include "tests/unit/unit.h"
+#include <errno.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
+struct world {
+	struct daemon *d;
+	char dir[64];
+	struct override o[16];
+};
+
+struct peer { /* a client, by hand */
+	struct link link;
+	struct wire_welcome w;
+	struct daemon *d;
+	int rc;
+	pthread_t thread;
+	_Atomic bool done;
+	uint64_t ring;
+	uint64_t id;
+	_Alignas(8) uint8_t body[64 << 10];
+	struct wire_head h;
+};
+
+/* ---- turning the crank ------------------------------------------------------------------------------------------------------- */
+
+static void turn(struct daemon *d, int n)
+{
+	for (int i = 0; i < n; i++) {
+		fake_take();
+		loop_turn(&d->loop, 1);
+	}
+}
+
+static void turn_for(struct daemon *d, uint64_t ms)
+{
+	uint64_t until = clock_now_ns() + ms * NS_PER_MS;
+
+	while (clock_now_ns() < until)
+		turn(d, 1);
+}
+
+static void *connect_main(void *p)
+{
+	struct peer *c = p;
+	struct error e = { 0 };
+	char path[80];
+
+	(void)snprintf(path, sizeof path, "%s/attach", c->d->conf.runtime_dir);
+	c->rc = attach_connect(path, c->ring, c->ring, WIRE_BELL_EVENTFD, 5000, &c->link, &c->w, &e);
+	c->done = true;
+	return NULL;
+}
+
+static struct peer *attach(struct daemon *d)
+{
+	struct peer *c = calloc(1, sizeof *c);
+
+	c->d = d;
+	c->ring = WIRE_RING_MIN;
+	assert_int_equal(pthread_create(&c->thread, NULL, connect_main, c), 0);
+	while (!c->done)
+		turn(d, 1);
+	(void)pthread_join(c->thread, NULL);
+	assert_int_equal(c->rc, TENON_OK);
+	return c;
+}
+
+static void detach(struct peer *c)
+{
+	struct daemon *d = c->d;
+
+	link_close(&c->link);
+	free(c);
+	turn(d, 5);
+}
+
+static void begin(struct peer *c, const char *payload, struct wire_request r)
+{
+	struct frame_request f = { .r = r };
+	uint8_t body[2048];
+	uint32_t n;
+	bool bad;
+	void *at;
+
+	f.r.input = WIRE_TEXT;
+	f.r.payload_bytes = strlen(payload);
+	if (!f.r.top_p)
+		f.r.top_p = f.r.repeat_penalty = 1;
+	n = frame_request_write(&f, body, sizeof body);
+	memcpy(body + n, payload, strlen(payload));
+	n += (uint32_t)strlen(payload);
+	at = ring_put(&c->link.out, WIRE_BEGIN, WIRE_LAST, ++c->id, n, &bad);
+	assert_non_null(at);
+	memcpy(at, body, n);
+	link_flush(&c->link);
+	turn(c->d, 6);
+}
+
+static void send_frame(struct peer *c, uint16_t type, uint64_t id)
+{
+	bool bad;
+
+	assert_non_null(ring_put(&c->link.out, type, 0, id, 0, &bad));
+	link_flush(&c->link);
+	turn(c->d, 4);
+}
+
+/* Next frame for the client; 0 when there is none. */
+static uint16_t next(struct peer *c)
+{
+	int rc = ring_take(&c->link.in, &c->h, c->body, sizeof c->body - 1);
+
+	ring_consumed(&c->link.in);
+	if (rc == TENON_E_AGAIN)
+		return 0;
+	assert_int_equal(rc, TENON_OK);
+	return c->h.type;
+}
+
+static uint16_t skip_states(struct peer *c)
+{
+	uint16_t type;
+
+	while ((type = next(c)) == WIRE_STATE)
+		;
+	return type;
+}
+
+static void expect_error(struct peer *c, uint64_t id, int code)
+{
+	struct wire_error w;
+
+	assert_int_equal(skip_states(c), WIRE_ERROR);
+	memcpy(&w, c->body, sizeof w);
+	assert_int_equal(w.code, code);
+	assert_int_equal(c->h.id, id);
+	c->body[sizeof w + w.text_bytes] = 0;
+}
+
+static const char *error_text(const struct peer *c) { return (const char *)c->body + sizeof(struct wire_error); }
+
+/* ---- world ---------------------------------------------------------------------------------------------------------------------- */
+
+static int start_with(void **state, const char *key, const char *value)
+{
+	struct world *w = calloc(1, sizeof *w);
+	struct daemon_options o = { .ready_fd = -1, .start = worker_start_fake, .config_path = "/dev/null" };
+	struct error e = { 0 };
+	size_t n = 0;
+	static char model[128], empty[64];
+	FILE *f;
+
+	fake = (struct fake_worker){ .answer_cancel = true };
+	(void)snprintf(w->dir, sizeof w->dir, "/tmp/tenon-ud-XXXXXX");
+	assert_non_null(mkdtemp(w->dir));
+	(void)snprintf(empty, sizeof empty, "%s/empty.conf", w->dir);
+	(void)snprintf(model, sizeof model, "m=%s/m.gguf", w->dir);
+	for (int i = 0; i < 2; i++) {
+		f = fopen(i ? model + 2 : empty, "w");
+		assert_non_null(f);
+		(void)fclose(f);
+	}
+	o.config_path = empty;
+	w->o[n++] = (struct override){ "runtime_dir", w->dir };
+	w->o[n++] = (struct override){ "model", model };
+	w->o[n++] = (struct override){ "log.level", "error" };
+	w->o[n++] = (struct override){ "log.file", "/dev/null" };
+	w->o[n++] = (struct override){ "worker.backoff_ms", "5" };
+	w->o[n++] = (struct override){ "worker.step_timeout_ms", "100" };
+	w->o[n++] = (struct override){ "slow_reader.pause_ms", "20" };
+	if (key)
+		w->o[n++] = (struct override){ key, value };
+	o.overrides = w->o;
+	o.n_overrides = n;
+	w->d = calloc(1, sizeof *w->d);
+	if (daemon_open(w->d, &o, &e))
+		fail_msg("%s", e.text);
+	turn(w->d, 10);
+	*state = w;
+	return 0;
+}
+
+static int setup(void **state) { return start_with(state, NULL, NULL); }
+static int setup_slow(void **state) { return start_with(state, "slow_reader.cancel_s", "1"); }
+static int setup_few(void **state) { return start_with(state, "limits.in_flight_per_uid", "2"); }
+static int setup_brief(void **state) { return start_with(state, "idle_unload_s", "1"); }
+
+static int teardown(void **state)
+{
+	struct world *w = *state;
+	char cmd[128];
+
+	/* the daemon asks its worker to stop and waits: this one answers from another thread's place */
+	if (fake.ends)
+		fake_die();
+	daemon_close(w->d);
+	assert_int_equal(mem_area_bytes(MEM_DAEMON), 0);
+	free(w->d);
+	(void)snprintf(cmd, sizeof cmd, "rm -rf %s", w->dir);
+	assert_int_equal(system(cmd), 0);
+	free(w);
+	return 0;
+}
+
+static void assert_calm(struct daemon *d)
+{
+	assert_int_equal(d->requests.n_open, 0);
+	assert_int_equal(d->requests.n_at_worker, 0);
+	assert_int_equal(d->requests.n_orphans, 0);
+}
+
+/* ---- the way of a request --------------------------------------------------------------------------------------------------------- */
+
+static void a_request_goes_there_and_back(void **state)
+{
+	struct daemon *d = ((struct world *)*state)->d;
+	struct peer *c = attach(d);
+	struct fake_request *r;
+	struct wire_done done;
+
+	assert_int_equal(d->worker.state, WORKER_UP);
+	begin(c, "hello", (struct wire_request){ .max_tokens = 10 });
+	assert_int_equal(next(c), WIRE_STATE); /* LOADING */
+	assert_int_equal(fake.n_loads, 1);
+	r = fake_find("hello");
+	assert_non_null(r);
+	assert_true(r->whole);
+	assert_int_equal(r->n_history, 0);
+	fake_tokens(r->id, 100, 1, "wo");
+	fake_tokens(r->id, 101, 2, "rld");
+	fake_done(r->id);
+	fake_flush();
+	turn(d, 4);
+	assert_int_equal(skip_states(c), WIRE_TOKENS);
+	assert_int_equal(c->h.id, 1);
+	assert_memory_equal(c->body + 12, "wo", 2);
+	assert_int_equal(next(c), WIRE_TOKENS);
+	assert_memory_equal(c->body + 16, "rld", 3);
+	assert_int_equal(next(c), WIRE_DONE);
+	memcpy(&done, c->body, sizeof done);
+	assert_int_equal(done.n_generated, 3);
+	assert_true(done.time.load_ns > 0 && done.time.first_token_ns <= done.time.total_ns);
+	assert_true(done.time.transport_ns > 0 && done.time.arrived_ns > 0);
+	assert_calm(d);
+	detach(c);
+	assert_int_equal(d->sessions.n_open, 0);
+}
+
+static void a_dead_worker_costs_nothing_but_time(void **state)
+{
+	struct daemon *d = ((struct world *)*state)->d;
+	struct peer *c = attach(d);
+	struct fake_request *r;
+	struct wire_done done;
+
+	begin(c, "one", (struct wire_request){ 0 });
+	begin(c, "two", (struct wire_request){ 0 });
+	r = fake_find("one");
+	fake_tokens(r->id, 7, 3, "abc");
+	fake_flush();
+	turn(d, 3);
+	fake_tokens(r->id, 10, 1, "d"); /* published, but not read by the daemon before the death */
+	fake_die();
+	turn_for(d, 60);
+	assert_int_equal(fake.n_starts, 2);
+	r = fake_find("one");
+	assert_non_null(r);
+	assert_int_equal(r->n_history, 4);
+	assert_int_equal(r->history_text, 4);
+	assert_int_equal(r->history[3], 10);
+	assert_int_equal(fake_find("two")->n_history, 0);
+	assert_true(fake_find("one")->id < fake_find("two")->id); /* in the order of arrival */
+	fake_tokens(r->id, 11, 1, "e");
+	fake_done(r->id);
+	fake_done(fake_find("two")->id);
+	fake_flush();
+	turn(d, 4);
+	assert_int_equal(skip_states(c), WIRE_TOKENS);
+	assert_int_equal(next(c), WIRE_TOKENS);
+	assert_int_equal(skip_states(c), WIRE_TOKENS);
+	assert_memory_equal(c->body + 12, "e", 1);
+	assert_int_equal(next(c), WIRE_DONE);
+	memcpy(&done, c->body, sizeof done);
+	assert_int_equal(done.n_replayed, 1);
+	assert_int_equal(done.n_generated, 5);
+	assert_int_equal(next(c), WIRE_DONE);
+	assert_calm(d);
+	detach(c);
+}
+
+static void cancel_works_in_every_state(void **state)
+{
+	struct daemon *d = ((struct world *)*state)->d;
+	struct peer *c = attach(d);
+	bool bad;
+
+	fake.mute = true; /* the model stays loading */
+	begin(c, "waiting", (struct wire_request){ 0 });
+	send_frame(c, WIRE_CANCEL, 1);
+	expect_error(c, 1, TENON_E_CANCELLED);
+	assert_calm(d);
+	fake.mute = false;
+	turn(d, 4);
+	begin(c, "running", (struct wire_request){ 0 });
+	fake.answer_cancel = false;
+	send_frame(c, WIRE_CANCEL, 2);
+	expect_error(c, 2, TENON_E_CANCELLED); /* at once, whatever the worker does */
+	assert_true(fake_find("running")->cancelled);
+	assert_int_equal(d->requests.n_orphans, 1);
+	fake_tokens(fake_find("running")->id, 1, 1, "late");
+	fake_error(fake_find("running")->id, TENON_E_CANCELLED, "x");
+	fake_flush();
+	turn(d, 3);
+	assert_int_equal(next(c), 0);
+	assert_calm(d);
+	fake.answer_cancel = true;
+	{ /* half of its payload */
+		struct frame_request f = { .r = { .input = WIRE_TEXT, .payload_bytes = 10, .top_p = 1, .repeat_penalty = 1 } };
+		void *at = ring_put(&c->link.out, WIRE_BEGIN, 0, ++c->id, frame_request_bytes(&f), &bad);
+
+		(void)frame_request_write(&f, at, frame_request_bytes(&f));
+		link_flush(&c->link);
+		turn(d, 3);
+	}
+	assert_int_equal(d->requests.n_open, 1);
+	send_frame(c, WIRE_CANCEL, 3);
+	expect_error(c, 3, TENON_E_CANCELLED);
+	assert_calm(d);
+	begin(c, "gone", (struct wire_request){ 0 });
+	detach(c); /* a client's death is a cancel */
+	assert_true(fake_find("gone")->cancelled);
+	turn(d, 3);
+	assert_calm(d);
+}
+
+static void deadlines_are_kept(void **state)
+{
+	struct daemon *d = ((struct world *)*state)->d;
+	struct peer *c = attach(d);
+
+	begin(c, "late", (struct wire_request){ .deadline_ns = 20 * NS_PER_MS });
+	turn_for(d, 40);
+	expect_error(c, 1, TENON_E_TIMEOUT);
+	assert_true(fake_find("late")->cancelled);
+	assert_calm(d);
+	detach(c);
+}
+
+static void quotas_are_kept(void **state)
+{
+	struct daemon *d = ((struct world *)*state)->d;
+	struct peer *c = attach(d);
+
+	for (int i = 0; i < 3; i++)
+		begin(c, "x", (struct wire_request){ 0 });
+	expect_error(c, 3, TENON_E_FULL);
+	assert_non_null(strstr(error_text(c), "in_flight_per_uid"));
+	send_frame(c, WIRE_CANCEL, 1);
+	expect_error(c, 1, TENON_E_CANCELLED);
+	begin(c, "y", (struct wire_request){ 0 });
+	assert_non_null(fake_find("y"));
+	detach(c);
+	turn(d, 3);
+	assert_calm(d);
+}
+
+/* ---- slow readers -------------------------------------------------------------------------------------------------------------------- */
+
+static void fill(struct peer *c, uint64_t id, int n)
+{
+	for (int i = 0; i < n; i++) {
+		fake_tokens(id, i, 1, "some text of a token");
+		fake_flush();
+		loop_turn(&c->d->loop, 0);
+	}
+}
+
+static void a_slow_reader_is_paused_and_loses_nothing(void **state)
+{
+	struct daemon *d = ((struct world *)*state)->d;
+	struct peer *c = attach(d);
+	int n = 2500, seen = 0; /* 48 bytes each: nearly twice the ring */
+	int32_t id;
+
+	begin(c, "x", (struct wire_request){ 0 });
+	fill(c, fake_find("x")->id, n);
+	turn_for(d, 60);
+	assert_int_equal(fake.n_pauses, 1);
+	assert_true(fake_find("x")->paused);
+	for (uint64_t until = clock_now_ns() + NS_PER_S; seen < n && clock_now_ns() < until; turn(d, 1))
+		while (skip_states(c) == WIRE_TOKENS) {
+			memcpy(&id, c->body + 8, 4);
+			assert_int_equal(id, seen++);
+		}
+	assert_int_equal(seen, n);
+	turn_for(d, 40);
+	assert_int_equal(fake.n_resumes, 1);
+	assert_false(fake_find("x")->paused);
+	fake_done(fake_find("x")->id);
+	fake_flush();
+	turn(d, 3);
+	assert_int_equal(next(c), WIRE_DONE);
+	assert_calm(d);
+	detach(c);
+}
+
+static void a_reader_that_never_reads_is_cancelled(void **state)
+{
+	struct daemon *d = ((struct world *)*state)->d;
+	struct peer *c = attach(d), *other = attach(d);
+	uint16_t type;
+
+	begin(c, "x", (struct wire_request){ 0 });
+	fill(c, fake_find("x")->id, 2000);
+	begin(other, "y", (struct wire_request){ 0 }); /* others do not notice */
+	fake_tokens(fake_find("y")->id, 1, 1, "t");
+	fake_done(fake_find("y")->id);
+	fake_flush();
+	turn(d, 3);
+	assert_int_equal(skip_states(other), WIRE_TOKENS);
+	assert_int_equal(next(other), WIRE_DONE);
+	turn_for(d, 1300);
+	assert_true(fake_find("x")->cancelled);
+	assert_calm(d);
+	for (uint64_t until = clock_now_ns() + NS_PER_S; clock_now_ns() < until; turn(d, 1))
+		while ((type = skip_states(c)) == WIRE_TOKENS)
+			;
+	(void)type;
+	assert_int_equal(c->h.type, WIRE_ERROR);
+	assert_non_null(strstr((memcpy(c->body + c->h.bytes - 16, "", 1), error_text(c)), "not read in time"));
+	detach(c);
+	detach(other);
+}
+
+/* ---- hostile workers --------------------------------------------------------------------------------------------------------------------- */
+
+static void bad_worker_is_replaced(struct daemon *d, struct peer *c, uint16_t type, uint64_t id, const void *body, uint32_t bytes)
+{
+	uint32_t starts = fake.n_starts;
+
+	fake_put(type, id, body, bytes);
+	fake_flush();
+	turn_for(d, 20);
+	if (fake.n_starts != starts + 1)
+		fail_msg("frame of type %u, %u bytes: believed", type, bytes);
+	assert_non_null(strstr(d->worker.last_death.text, "broke the protocol"));
+	assert_false(c->link.in.head == 0); /* the client lives */
+}
+
+static void what_a_worker_sends_is_checked(void **state)
+{
+	struct daemon *d = ((struct world *)*state)->d;
+	struct peer *c = attach(d);
+	const struct wire_tokens lie = { .n_tokens = 1000, .text_bytes = 0 }, none = { .n_tokens = 0, .text_bytes = 2 };
+	const struct wire_done done = { .finish = 99 };
+	uint8_t many[sizeof(struct wire_tokens) + 4 * 11] = { 0 }, broken[sizeof none + 2], embedding[12] = { 1, 0, 0, 0 };
+	const struct wire_tokens eleven = { .n_tokens = 11 };
+
+	begin(c, "x", (struct wire_request){ .max_tokens = 10 });
+	(void)skip_states(c);
+	memcpy(many, &eleven, sizeof eleven);
+	memcpy(broken, &none, sizeof none);
+	memcpy(broken + sizeof none, "\xff\xfe", 2);
+	bad_worker_is_replaced(d, c, 77, fake_find("x")->id, NULL, 0);
+	bad_worker_is_replaced(d, c, WIRE_TOKENS, fake_find("x")->id, &lie, sizeof lie);
+	bad_worker_is_replaced(d, c, WIRE_TOKENS, fake_find("x")->id, many, sizeof many);
+	bad_worker_is_replaced(d, c, WIRE_TOKENS, fake_find("x")->id, broken, sizeof broken);
+	bad_worker_is_replaced(d, c, WIRE_TOKENS, UINT64_MAX, many, 8 + 4);
+	bad_worker_is_replaced(d, c, WIRE_DONE, fake_find("x")->id, &done, sizeof done);
+	bad_worker_is_replaced(d, c, WIRE_EMBEDDING, fake_find("x")->id, embedding, sizeof embedding);
+	bad_worker_is_replaced(d, c, WIRE_ADMIN_REPLY, 999999, "{}", 2);
+	bad_worker_is_replaced(d, c, WIRE_ADMIN_REPLY, 1, "[", 1);
+	bad_worker_is_replaced(d, c, WIRE_BEGIN, fake_find("x")->id, NULL, 0);
+	fake_done(fake_find("x")->id);
+	fake_flush();
+	turn(d, 3);
+	assert_int_equal(skip_states(c), WIRE_DONE);
+	assert_calm(d);
+	detach(c);
+}
+
+/* ---- supervision ---------------------------------------------------------------------------------------------------------------------------- */
+
+static void a_model_that_kills_is_taken_out_of_service(void **state)
+{
+	struct daemon *d = ((struct world *)*state)->d;
+	struct peer *c = attach(d);
+	struct model_entry *m = models_lookup(d, "m");
+
+	begin(c, "x", (struct wire_request){ 0 });
+	for (int i = 0; i < 5; i++) {
+		assert_int_equal(m->state, MODEL_LOADED);
+		box_begin(&fake.ends->box, BOX_STEP, "m");
+		fake_die();
+		turn_for(d, 100);
+	}
+	assert_int_equal(m->state, MODEL_QUARANTINED);
+	expect_error(c, 1, TENON_E_BACKEND);
+	assert_non_null(strstr(error_text(c), "out of service after 5 deaths"));
+	assert_non_null(strstr(error_text(c), "step of m"));
+	begin(c, "y", (struct wire_request){ 0 });
+	expect_error(c, 2, TENON_E_BACKEND);
+	model_revive(m);
+	begin(c, "z", (struct wire_request){ 0 });
+	assert_non_null(fake_find("z"));
+	detach(c);
+}
+
+static void a_death_at_rest_is_nobodys_fault(void **state)
+{
+	struct daemon *d = ((struct world *)*state)->d;
+	struct peer *c = attach(d);
+
+	begin(c, "x", (struct wire_request){ 0 });
+	for (int i = 0; i < 6; i++) {
+		fake_die();
+		turn_for(d, 250);
+	}
+	assert_int_equal(models_lookup(d, "m")->n_deaths, 0);
+	assert_true(d->worker.backoff_ms > 5); /* it doubles while nothing gets done */
+	assert_non_null(fake_find("x"));
+	fake_done(fake_find("x")->id);
+	fake_flush();
+	turn(d, 3);
+	fake_die();
+	turn(d, 3);
+	assert_int_equal(d->worker.backoff_ms, 5);
+	detach(c);
+}
+
+static void a_hung_step_is_noticed(void **state)
+{
+	struct daemon *d = ((struct world *)*state)->d;
+	struct peer *c = attach(d);
+	uint32_t starts = fake.n_starts;
+
+	begin(c, "x", (struct wire_request){ 0 });
+	box_begin(&fake.ends->box, BOX_STEP, "m");
+	turn_for(d, 80);
+	assert_int_equal(fake.n_starts, starts);
+	turn_for(d, 150);
+	assert_int_equal(fake.n_starts, starts + 1);
+	assert_non_null(strstr(d->worker.last_death.text, "hung: step for"));
+	assert_int_equal(models_lookup(d, "m")->n_deaths, 1);
+	detach(c);
+}
+
+static void no_backend_is_told_at_once(void **state)
+{
+	struct daemon *d = ((struct world *)*state)->d;
+	struct peer *c = attach(d);
+
+	fake.refuse_setup = true;
+	fake_die();
+	turn_for(d, 30);
+	begin(c, "x", (struct wire_request){ 0 });
+	expect_error(c, 1, TENON_E_BACKEND);
+	assert_non_null(strstr(error_text(c), "backend x: none"));
+	fake.refuse_setup = false;
+	turn_for(d, 300);
+	begin(c, "y", (struct wire_request){ 0 });
+	assert_non_null(fake_find("y"));
+	detach(c);
+}
+
+static void a_load_that_fails_is_told(void **state)
+{
+	struct daemon *d = ((struct world *)*state)->d;
+	struct peer *c = attach(d);
+
+	fake.refuse_load = true;
+	begin(c, "x", (struct wire_request){ 0 });
+	expect_error(c, 1, TENON_E_FORMAT);
+	fake.refuse_load = false;
+	begin(c, "y", (struct wire_request){ 0 });
+	assert_non_null(fake_find("y"));
+	detach(c);
+}
+
+static void idle_models_are_unloaded(void **state)
+{
+	struct daemon *d = ((struct world *)*state)->d;
+	struct peer *c = attach(d);
+
+	begin(c, "x", (struct wire_request){ 0 });
+	turn_for(d, 1200);
+	assert_int_equal(fake.n_unloads, 0); /* in use */
+	fake_done(fake_find("x")->id);
+	fake_flush();
+	turn_for(d, 1200);
+	assert_int_equal(fake.n_unloads, 1);
+	begin(c, "y", (struct wire_request){ 0 });
+	assert_int_equal(fake.n_loads, 2);
+	detach(c);
+}
+
+/* ---- what a token costs ---------------------------------------------------------------------------------------------------------------------- */
+
+static _Atomic int n_syscalls, last_syscall;
+
+static void on_sigsys(int sig, siginfo_t *si, void *uc)
+{
+	(void)sig;
+	(void)uc;
+	n_syscalls++;
+	last_syscall = si->si_syscall;
+}
+
+/* From here on every system call of this thread but its exit is refused and counted. */
+static void forbid_syscalls(void)
+{
+	struct sock_filter f[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit, 2, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigreturn, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = { .len = COUNT_OF(f), .filter = f };
+
+	assert_int_equal(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	assert_int_equal(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog, 0, 0), 0);
+}
+
+struct passing {
+	struct daemon *d;
+	struct peer *c;
+	uint64_t id, allocs;
+	int n, seen, syscalls;
+	bool guarded;
+};
+
+static void pass_tokens(struct passing *p)
+{
+	uint64_t before = mem_n_allocs();
+
+	for (int i = 0; i < p->n; i++) {
+		fake_tokens(p->id, i, 1, "token");
+		fake_flush();
+		(void)loop_work(&p->d->loop);
+		p->seen += ring_take(&p->c->link.in, &p->c->h, p->c->body, sizeof p->c->body) == TENON_OK &&
+			p->c->h.type == WIRE_TOKENS;
+		ring_consumed(&p->c->link.in);
+	}
+	p->allocs = mem_n_allocs() - before;
+}
+
+static void *pass_main(void *arg)
+{
+	struct passing *p = arg;
+
+	forbid_syscalls();
+	pass_tokens(p);
+	p->syscalls = n_syscalls;
+	(void)syscall(SYS_exit, 0); /* without the C library's own farewell */
+	return NULL;
+}
+
+static void passing_a_token_on_is_free(void **state)
+{
+	struct daemon *d = ((struct world *)*state)->d;
+	struct passing p = { .d = d, .c = attach(d), .n = 5000 };
+	struct sigaction sa = { .sa_sigaction = on_sigsys, .sa_flags = SA_SIGINFO }, old;
+	pthread_t t;
+
+	if (SANITIZED)
+		skip();
+	begin(p.c, "x", (struct wire_request){ .max_tokens = 8000 });
+	(void)skip_states(p.c);
+	p.id = fake_find("x")->id;
+	fake_tokens(p.id, 0, 1, "first");
+	fake_flush();
+	turn(d, 2);
+	assert_int_equal(next(p.c), WIRE_TOKENS);
+	loop_wake(&d->loop, &d->worker.tok.source); /* nobody sleeps */
+	assert_int_equal(sigaction(SIGSYS, &sa, &old), 0);
+	assert_int_equal(pthread_create(&t, NULL, pass_main, &p), 0);
+	(void)pthread_join(t, NULL);
+	(void)sigaction(SIGSYS, &old, NULL);
+	assert_int_equal(p.seen, p.n);
+	assert_int_equal(p.allocs, 0);
+	if (p.syscalls)
+		fail_msg("%d system calls, the last of them number %d", p.syscalls, last_syscall);
+	detach(p.c);
+}
+
+/* ---- parts ------------------------------------------------------------------------------------------------------------------------------------ */
+
+static uint64_t fired[64];
+static uint32_t n_fired;
+
+static void note(struct timer *t, uint64_t now_ns)
+{
+	(void)now_ns;
+	fired[n_fired++] = t->at_ns;
+}
+
+static void timers_fire_in_order(void **state)
+{
+	static struct timer t[50];
+	struct timers all = { 0 };
+	uint32_t left = 0;
+
+	(void)state;
+	n_fired = 0;
+	for (uint32_t i = 0; i < 50; i++) {
+		t[i].fire = note;
+		assert_true(timer_set(&all, &t[i], (i * 37) % 50 + 1));
+	}
+	for (uint32_t i = 0; i < 50; i += 3)
+		timer_clear(&all, &t[i]);
+	assert_true(timer_set(&all, &t[1], 100));
+	for (uint32_t i = 0; i < 50; i++)
+		left += t[i].place != 0;
+	timers_run(&all, 50);
+	assert_int_equal(n_fired, left - 1);
+	for (uint32_t i = 1; i < n_fired; i++)
+		assert_true(fired[i - 1] <= fired[i]);
+	assert_int_equal(timers_next(&all), 100);
+	timers_run(&all, 100);
+	assert_int_equal(timers_next(&all), TIMER_NEVER);
+	timers_finish(&all);
+}
+
+static void the_box_believes_nothing(void **state)
+{
+	struct box a, b;
+	struct box_reading r;
+	struct error e;
+
+	(void)state;
+	assert_int_equal(box_create(&a, &e), TENON_OK);
+	assert_int_equal(box_open(&b, dup(a.fd), &e), TENON_OK);
+	assert_int_not_equal(ftruncate(b.fd, 0), 0);
+	box_begin(&b, BOX_LOAD, "some-model");
+	box_read(&a, &r);
+	assert_int_equal(r.phase, BOX_LOAD);
+	assert_string_equal(r.model, "some-model");
+	memset(b.page, 0xff, 4096); /* a worker gone mad */
+	box_read(&a, &r);
+	assert_int_equal(r.phase, BOX_IDLE);
+	assert_int_equal(r.model[0], 0);
+	box_close(&a);
+	box_close(&b);
+	assert_int_equal(box_open(&b, open("/dev/null", O_RDONLY | O_CLOEXEC), &e), TENON_E_PROTOCOL);
+}
+
+/* Each allocation of the way fails once: an error somewhere, but never a crash, a leak or a wedge. */
+static void survives_no_memory(void **state)
+{
+	struct daemon *d = ((struct world *)*state)->d;
+	struct peer *c = attach(d);
+	struct fake_request *r;
+
+	begin(c, "warm", (struct wire_request){ 0 });
+	fake_done(fake_find("warm")->id);
+	fake_flush();
+	turn(d, 3);
+	assert_int_equal(skip_states(c), WIRE_DONE);
+	for (uint64_t n = 1; n < 12; n++) {
+		char name[16];
+
+		(void)snprintf(name, sizeof name, "n%llu", (unsigned long long)n);
+		mem_fail_at(n);
+		begin(c, name, (struct wire_request){ .max_tokens = 4 });
+		mem_fail_at(0);
+		r = fake_find(name);
+		if (r) {
+			fake_done(r->id);
+			fake_flush();
+			turn(d, 3);
+			assert_int_equal(skip_states(c), WIRE_DONE);
+		} else {
+			expect_error(c, c->id, TENON_E_NOMEM);
+		}
+		assert_calm(d);
+	}
+	detach(c);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(timers_fire_in_order),
+		cmocka_unit_test(the_box_believes_nothing),
+		cmocka_unit_test_setup_teardown(a_request_goes_there_and_back, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_dead_worker_costs_nothing_but_time, setup, teardown),
+		cmocka_unit_test_setup_teardown(cancel_works_in_every_state, setup, teardown),
+		cmocka_unit_test_setup_teardown(deadlines_are_kept, setup, teardown),
+		cmocka_unit_test_setup_teardown(quotas_are_kept, setup_few, teardown),
+		cmocka_unit_test_setup_teardown(a_slow_reader_is_paused_and_loses_nothing, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_reader_that_never_reads_is_cancelled, setup_slow, teardown),
+		cmocka_unit_test_setup_teardown(what_a_worker_sends_is_checked, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_model_that_kills_is_taken_out_of_service, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_death_at_rest_is_nobodys_fault, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_hung_step_is_noticed, setup, teardown),
+		cmocka_unit_test_setup_teardown(no_backend_is_told_at_once, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_load_that_fails_is_told, setup, teardown),
+		cmocka_unit_test_setup_teardown(idle_models_are_unloaded, setup_brief, teardown),
+		cmocka_unit_test_setup_teardown(survives_no_memory, setup, teardown),
+		cmocka_unit_test_setup_teardown(passing_a_token_on_is_free, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
