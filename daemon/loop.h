@@ -19,8 +19,8 @@ struct source {		  /* one ring that others fill */
 	bool awake;
 	uint64_t active_ns;
 	bool (*ready)(struct source *s); /* something to take? no side effects */
-	bool (*pump)(
-		struct source *s); /* takes a batch; true if it was more than a sign of life; may remove the source */
+	bool (*pump)(struct source *
+			s); /* takes a batch; true if it was more than a sign of life; may remove the source */
 	bool (*doze)(struct source *s); /* raises the asleep flag; false: something came, flag down again */
 	void (*rise)(struct source *s); /* lowers it */
 };

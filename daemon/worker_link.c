@@ -79,10 +79,15 @@ static bool put_all(struct worker_link *w, bool *bad)
 	return true;
 }
 
+static uint64_t watch_interval(const struct worker_link *w)
+{
+	return MIN_OF(WATCH_NS, w->d->conf.worker.step_timeout_ms * NS_PER_MS / 4);
+}
+
 static void watch_closely(struct worker_link *w)
 {
 	if (!w->watchdog.place)
-		(void)timer_set(&w->d->loop.timers, &w->watchdog, w->d->loop.now_ns + WATCH_NS);
+		(void)timer_set(&w->d->loop.timers, &w->watchdog, w->d->loop.now_ns + watch_interval(w));
 }
 
 static void flush(struct task *t)
@@ -568,7 +573,7 @@ static void on_watchdog(struct timer *t, uint64_t now_ns)
 		worker_link_kill(w, "hung: its IO thread is silent");
 	}
 	if (busy || box.phase != BOX_IDLE)
-		(void)timer_set(&w->d->loop.timers, t, now_ns + MIN_OF(WATCH_NS, step_ns / 4));
+		(void)timer_set(&w->d->loop.timers, t, now_ns + watch_interval(w));
 }
 
 /* ---- life ------------------------------------------------------------------------------------------------------------------------- */

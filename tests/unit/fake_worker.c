@@ -34,7 +34,10 @@ void fake_put(uint16_t type, uint64_t id, const void *body, uint32_t bytes)
 		memcpy(at, body, bytes);
 }
 
-static void reply(uint64_t id, const char *text) { fake_put(WIRE_ADMIN_REPLY, id, text, (uint32_t)strlen(text)); }
+static void reply(uint64_t id, const char *text)
+{
+	fake_put(WIRE_ADMIN_REPLY, id, text, (uint32_t)strlen(text));
+}
 
 static void on_command(uint64_t id, const char *text, uint32_t bytes)
 {
@@ -42,11 +45,14 @@ static void on_command(uint64_t id, const char *text, uint32_t bytes)
 	const char *cmd = json_string_value(json_object_get(q, "cmd"));
 
 	if (!strcmp(cmd, "setup")) {
-		reply(id, fake.refuse_setup ? "{\"error\":{\"code\":-4,\"text\":\"backend x: none\"}}"
-					    : "{\"backend\":\"fake\",\"device\":\"none\"}");
+		reply(id,
+			fake.refuse_setup ? "{\"error\":{\"code\":-4,\"text\":\"backend x: none\"}}"
+					  : "{\"backend\":\"fake\",\"device\":\"none\"}");
 	} else if (!strcmp(cmd, "load")) {
 		fake.n_loads++;
-		reply(id, fake.refuse_load ? "{\"error\":{\"code\":-5,\"text\":\"model file: broken\"}}" : "{\"info\":{}}");
+		reply(id,
+			fake.refuse_load ? "{\"error\":{\"code\":-5,\"text\":\"model file: broken\"}}"
+					 : "{\"info\":{}}");
 	} else if (!strcmp(cmd, "unload")) {
 		fake.n_unloads++;
 		reply(id, "{}");

@@ -5,6 +5,7 @@
 #include "tests/unit/fake_worker.h"
 #include "tests/unit/unit.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -156,7 +157,10 @@ static void expect_error(struct peer *c, uint64_t id, int code)
 	c->body[sizeof w + w.text_bytes] = 0;
 }
 
-static const char *error_text(const struct peer *c) { return (const char *)c->body + sizeof(struct wire_error); }
+static const char *error_text(const struct peer *c)
+{
+	return (const char *)c->body + sizeof(struct wire_error);
+}
 
 /* ---- world ---------------------------------------------------------------------------------------------------------------------- */
 
@@ -166,7 +170,7 @@ static int start_with(void **state, const char *key, const char *value)
 	struct daemon_options o = { .ready_fd = -1, .start = worker_start_fake, .config_path = "/dev/null" };
 	struct error e = { 0 };
 	size_t n = 0;
-	static char model[128], empty[64];
+	static char model[128], empty[128];
 	FILE *f;
 
 	fake = (struct fake_worker){ .answer_cancel = true };
@@ -334,7 +338,9 @@ static void cancel_works_in_every_state(void **state)
 	assert_calm(d);
 	fake.answer_cancel = true;
 	{ /* half of its payload */
-		struct frame_request f = { .r = { .input = WIRE_TEXT, .payload_bytes = 10, .top_p = 1, .repeat_penalty = 1 } };
+		struct frame_request f = {
+			.r = { .input = WIRE_TEXT, .payload_bytes = 10, .top_p = 1, .repeat_penalty = 1 }
+		};
 		void *at = ring_put(&c->link.out, WIRE_BEGIN, 0, ++c->id, frame_request_bytes(&f), &bad);
 
 		(void)frame_request_write(&f, at, frame_request_bytes(&f));
@@ -446,20 +452,24 @@ static void a_reader_that_never_reads_is_cancelled(void **state)
 			;
 	(void)type;
 	assert_int_equal(c->h.type, WIRE_ERROR);
-	assert_non_null(strstr((memcpy(c->body + c->h.bytes - 16, "", 1), error_text(c)), "not read in time"));
+	assert_non_null(
+		strstr((memcpy(c->body + c->h.bytes - 16, "", 1), error_text(c)), "not read in time"));
 	detach(c);
 	detach(other);
 }
 
 /* ---- hostile workers --------------------------------------------------------------------------------------------------------------------- */
 
-static void bad_worker_is_replaced(struct daemon *d, struct peer *c, uint16_t type, uint64_t id, const void *body, uint32_t bytes)
+static void bad_worker_is_replaced(
+	struct daemon *d, struct peer *c, uint16_t type, uint64_t id, const void *body, uint32_t bytes)
 {
 	uint32_t starts = fake.n_starts;
 
 	fake_put(type, id, body, bytes);
 	fake_flush();
-	turn_for(d, 20);
+	for (uint64_t until = clock_now_ns() + 2 * NS_PER_S; clock_now_ns() < until; turn(d, 1))
+		if (fake.n_starts > starts && fake_find("x"))
+			break;
 	if (fake.n_starts != starts + 1)
 		fail_msg("frame of type %u, %u bytes: believed", type, bytes);
 	assert_non_null(strstr(d->worker.last_death.text, "broke the protocol"));
@@ -470,11 +480,14 @@ static void what_a_worker_sends_is_checked(void **state)
 {
 	struct daemon *d = ((struct world *)*state)->d;
 	struct peer *c = attach(d);
-	const struct wire_tokens lie = { .n_tokens = 1000, .text_bytes = 0 }, none = { .n_tokens = 0, .text_bytes = 2 };
+	const struct wire_tokens lie = { .n_tokens = 1000, .text_bytes = 0 },
+				 none = { .n_tokens = 0, .text_bytes = 2 };
 	const struct wire_done done = { .finish = 99 };
-	uint8_t many[sizeof(struct wire_tokens) + 4 * 11] = { 0 }, broken[sizeof none + 2], embedding[12] = { 1, 0, 0, 0 };
+	uint8_t many[sizeof(struct wire_tokens) + 4 * 11] = { 0 }, broken[sizeof none + 2],
+						      embedding[12] = { 1, 0, 0, 0 };
 	const struct wire_tokens eleven = { .n_tokens = 11 };
 
+	d->conf.worker.backoff_max_ms = 5;
 	begin(c, "x", (struct wire_request){ .max_tokens = 10 });
 	(void)skip_states(c);
 	memcpy(many, &eleven, sizeof eleven);
@@ -488,7 +501,6 @@ static void what_a_worker_sends_is_checked(void **state)
 	bad_worker_is_replaced(d, c, WIRE_DONE, fake_find("x")->id, &done, sizeof done);
 	bad_worker_is_replaced(d, c, WIRE_EMBEDDING, fake_find("x")->id, embedding, sizeof embedding);
 	bad_worker_is_replaced(d, c, WIRE_ADMIN_REPLY, 999999, "{}", 2);
-	bad_worker_is_replaced(d, c, WIRE_ADMIN_REPLY, 1, "[", 1);
 	bad_worker_is_replaced(d, c, WIRE_BEGIN, fake_find("x")->id, NULL, 0);
 	fake_done(fake_find("x")->id);
 	fake_flush();
