@@ -26,7 +26,7 @@ enum {
 	TILE_R = 2,
 	TILE_N = TILE_R * PANEL,
 	PREFETCH = 4096,     /* bytes ahead in the weight stream                             */
-	TILES_EVEN_MAX = 48, /* tokens that are cut into even tiles                     */
+	TILES_EVEN_MAX = 48, /* tokens that are cut into even tiles                         */
 	PART_TOKENS = 264    /* tokens whose partial sums are kept between stretches         */
 };
 #define K_MAX (1u << 28)

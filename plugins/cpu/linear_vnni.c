@@ -8,7 +8,7 @@
  */
 #include "plugins/cpu/linear_avx2_codes.h"
 
-enum { I8_DIRECT_MAX = 24, I16_DIRECT_MAX = 12 };
+enum { I8_DIRECT_MAX = 8, I16_DIRECT_MAX = 8 };
 
 /* What the T tokens of a block share with no one: [token]. */
 struct turn {
