@@ -13,8 +13,8 @@ libplugins_la_CFLAGS = $(AM_CFLAGS) $(CONFIG_CFLAGS) $(SODIUM_CFLAGS)
 libplugins_la_LIBADD = $(CONFIG_LIBS) $(SODIUM_LIBS)
 PLUGINS_LIBS = libplugins.la $(BASE_LIBS)
 
-tenon_probe_SOURCES = plugins/probe_main.c
-tenon_probe_LDADD = $(PLUGINS_LIBS)
+tenon_probe_SOURCES = plugins/probe_main.c plugins/probe_check.c
+tenon_probe_LDADD = $(PLUGINS_LIBS) -lm
 
 EXTRA_DIST += plugins/README.md
 

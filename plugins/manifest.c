@@ -214,11 +214,16 @@ static int take_top(
 		return take_int(r, s, 0, 1000, &m->rank);
 	if (!strcmp(key, "variants"))
 		return take_variants(r, s, m);
+	if (!strcmp(key, "self_check")) {
+		m->no_self_check = !config_setting_get_bool(s);
+		return config_setting_type(s) == CONFIG_TYPE_BOOL ? TENON_OK
+								  : fail_at(r, s, "must be true or false");
+	}
 	rc = take_variant_key(r, s, only, &known);
 	return known
 		? rc
 		: fail_at(r, s,
-			  "unknown key; known: manifest, name, vendor, description, abi, rank, file, isa, sha256, variants");
+			  "unknown key; known: manifest, name, vendor, description, abi, rank, self_check, file, isa, sha256, variants");
 }
 
 static int take_root(const struct reader *r, const config_setting_t *root, struct manifest *m)

@@ -27,6 +27,7 @@ struct manifest_variant {
 };
 
 struct manifest {
+	bool no_self_check; /* computes nothing true: for tests of the host */
 	char name[MANIFEST_NAME_BYTES], vendor[64], description[128];
 	uint32_t major[MANIFEST_MAX_MAJORS], n_majors;
 	int32_t rank; /* choice of a default backend; 0: only by name */
@@ -80,6 +81,10 @@ void module_stop(struct module *m);
 /* Devices with all strings terminated and features checked against the functions present. */
 int module_devices(struct module *m, uint32_t *n, struct error *e);
 int module_device(struct module *m, uint32_t i, struct tnp_device *out, struct error *e);
+
+/* ---- probe_check.c: in tenon-probe only --------------------------------------------------------------------- */
+/* A tiny graph on known numbers; OK too when the device does not claim it. */
+int probe_check(const struct tnp_ops *o, struct tnp_dev *d, struct error *e);
 
 /* ---- errors ---------------------------------------------------------------------------------------------------- */
 /* A fresh record for a call. */

@@ -32,7 +32,7 @@ static const char *stage_text(char stage)
 	case 'd':
 		return "listing its devices";
 	case 'c':
-		return "opening its devices";
+		return "opening and checking its devices";
 	case 'l':
 		return "stopping";
 	}
@@ -129,10 +129,11 @@ static void child_free(struct child *c)
 
 static bool child_args(struct child *c, char *binary, const struct plugin *p)
 {
-	size_t n = 2;
+	size_t n = 3;
 
 	c->argv[0] = binary;
 	c->argv[1] = (char *)p->host.name;
+	c->argv[2] = (char *)(p->manifest.no_self_check ? "skip" : "check");
 	for (size_t i = 0; i < p->host.n_options && n < MAX_ARGS - 1; i++) {
 		const struct plugin_option *o = &p->host.options[i];
 		struct buf b;

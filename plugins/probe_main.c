@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * tenon-probe: the throw-away process in which a plugin is tried before anything else trusts it. Started by probe.c
  * with the checked shared object as descriptor 3 and a pipe as descriptor 4; not for people. Arguments: the plugin's
- * name, then KEY=VALUE of its configuration. Whatever the plugin does here ends with this process.
+ * name, "check" or "skip" (the self check), then KEY=VALUE of its configuration. Whatever the plugin does here ends with this process.
  */
 #include "plugins/plugins_priv.h"
 #include <stdio.h>
@@ -41,7 +41,7 @@ static size_t take_options(const char *name, int argc, char **argv, struct plugi
 }
 
 /* Opens each device and asks what it can do: drivers that are installed but broken show it here. */
-static int check_device(struct module *m, uint32_t i, struct error *e)
+static int check_device(struct module *m, uint32_t i, bool self_check, struct error *e)
 {
 	struct tnp_error te = TNP_ERROR_INIT;
 	struct tnp_dev *d = NULL;
@@ -57,11 +57,14 @@ static int check_device(struct module *m, uint32_t i, struct error *e)
 	if (!rc && lo > hi)
 		rc = error_set(e, TENON_E_BACKEND, "plugin '%s': pages of at least %u and at most %u tokens",
 			m->ops.name, lo, hi);
+	if (!rc && self_check)
+		rc = probe_check(&m->ops, d, e);
 	m->ops.dev_close(d);
 	return rc;
 }
 
-static int try_plugin(const char *name, const struct plugin_host *h, struct probe_result *r, struct error *e)
+static int try_plugin(const char *name, bool self_check, const struct plugin_host *h, struct probe_result *r,
+	struct error *e)
 {
 	struct module m = { 0 };
 	uint32_t n = 0;
@@ -78,7 +81,7 @@ static int try_plugin(const char *name, const struct plugin_host *h, struct prob
 		rc = module_device(&m, i, &r->device[r->n_devices++], e);
 	tell(&PROBE_STAGES[2], 1);
 	for (uint32_t i = 0; !rc && i < r->n_devices; i++)
-		rc = check_device(&m, i, e);
+		rc = check_device(&m, i, self_check, e);
 	(void)snprintf(r->vendor, sizeof r->vendor, "%s", m.ops.vendor ? m.ops.vendor : "");
 	(void)snprintf(r->version, sizeof r->version, "%s", m.ops.version ? m.ops.version : "");
 	tell(&PROBE_STAGES[3], 1);
@@ -95,17 +98,17 @@ int main(int argc, char **argv)
 	struct plugins_config c = { .options = options };
 	struct error e = { 0 };
 
-	if (argc < 2 || lseek(PROBE_FD_MODULE, 0, SEEK_CUR) < 0) {
+	if (argc < 3 || lseek(PROBE_FD_MODULE, 0, SEEK_CUR) < 0) {
 		(void)fputs("tenon-probe: started by Tenon itself to try a plugin; see 'tenonctl backends'\n",
 			stderr);
 		return 2;
 	}
 	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
 	(void)setrlimit(RLIMIT_CORE, &no_core);
-	c.n_options = take_options(argv[1], argc - 2, argv + 2, options);
+	c.n_options = take_options(argv[1], argc - 3, argv + 3, options);
 	result.code = plugin_host_init(&host, argv[1], &c, &e);
 	if (!result.code)
-		result.code = try_plugin(argv[1], &host, &result, &e);
+		result.code = try_plugin(argv[1], !strcmp(argv[2], "check"), &host, &result, &e);
 	if (result.code)
 		(void)snprintf(result.text, sizeof result.text, "%s", e.text);
 	tell(&result, sizeof result);

@@ -66,7 +66,7 @@ static void put_manifest(const struct place *p, const char *name, const char *te
 	write_file(path, text, strlen(text), 0644);
 }
 
-#define TOY "manifest = 1; name = \"toy\"; abi = [1]; rank = 5; file = \"toy.so\";"
+#define TOY "manifest = 1; name = \"toy\"; abi = [1]; rank = 5; self_check = false; file = \"toy.so\";"
 
 static int place_make(void **st)
 {
@@ -155,6 +155,7 @@ static void manifest_faults_are_named(void **st)
 		{ HEAD "file = \"a\"; vendor = \"\\xff\";", "not valid UTF-8" },
 		{ HEAD "file = \"a\"; rank = 1001;", "out of range" },
 		{ HEAD "file = \"a\"; rank = 1.5;", "whole number" },
+		{ HEAD "file = \"a\"; self_check = 1;", "true or false" },
 		{ HEAD "file = \"a\"; rank = 99999999999L;", "whole number" },
 		{ HEAD "file = \"a\"; isa = \"avx2\";", "must be an array" },
 		{ HEAD "file = \"a\"; isa = [1];", "names of processor features" },
@@ -355,7 +356,8 @@ static void misbehaviour_in_the_probe_is_named(void **st)
 		const char *todo, *want;
 	} t[] = { { "crash:start", "while being loaded and started" },
 		{ "crash:dev_info", "while listing its devices" },
-		{ "crash:dev_open", "while opening its devices" }, { "crash:stop", "while stopping" },
+		{ "crash:dev_open", "while opening and checking its devices" },
+		{ "crash:stop", "while stopping" },
 		{ "exit:dev_count", "(status 7) while listing its devices" },
 		{ "fail:start", "told to fail in start" }, { "fail:dev_open", "told to fail in dev_open" } };
 	struct place *p = *st;
@@ -373,6 +375,36 @@ static void misbehaviour_in_the_probe_is_named(void **st)
 			fail_msg("%s: '%s'", t[i].todo, plugins_at(list, 0)->reason);
 		plugins_close(list);
 	}
+}
+
+/* The toy says yes to every node and computes nothing. */
+static void wrong_numbers_are_noticed(void **st)
+{
+	struct place *p = *st;
+	struct plugin_option o;
+	struct plugins *list;
+	struct error e = { 0 };
+
+	put_object(p, "toy", "toy.so");
+	put_manifest(p, "toy", "manifest = 1; name = \"toy\"; abi = [1]; file = \"toy.so\";");
+	list = open_place(p, &o, NULL, false);
+	assert_int_equal(plugins_probe(list, 0, &e), TENON_E_BACKEND);
+	assert_int_equal(plugins_at(list, 0)->state, PLUGIN_QUARANTINED);
+	assert_non_null(strstr(plugins_at(list, 0)->reason, "wrong numbers"));
+	plugins_close(list);
+}
+
+static void default_folder_can_be_named(void **st)
+{
+	char dir[64];
+	struct error e = { 0 };
+
+	(void)st;
+	assert_int_equal(setenv("TENON_PLUGINS", "/some/where", 1), 0);
+	assert_int_equal(plugins_default_dir(dir, sizeof dir, &e), TENON_OK);
+	assert_string_equal(dir, "/some/where");
+	assert_int_equal(plugins_default_dir(dir, 5, &e), TENON_E_TOO_LONG);
+	assert_int_equal(unsetenv("TENON_PLUGINS"), 0);
 }
 
 static void hang_in_the_probe_is_ended(void **st)
@@ -651,6 +683,7 @@ int main(void)
 		PLACE(model_calls_go_through),
 		PLACE(broken_builds_are_refused),
 		PLACE(misbehaviour_in_the_probe_is_named),
+		PLACE(wrong_numbers_are_noticed),
 		PLACE(hang_in_the_probe_is_ended),
 		PLACE(good_answers_are_kept_until_something_changes),
 		PLACE(liars_and_empty_machines),
@@ -658,6 +691,7 @@ int main(void)
 		PLACE(folders_must_be_ours),
 		PLACE(a_wrong_name_and_a_twin),
 		PLACE(blobs_come_back_or_are_missed),
+		cmocka_unit_test(default_folder_can_be_named),
 		cmocka_unit_test(staged_plugins_are_found),
 	};
 
