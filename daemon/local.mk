@@ -35,7 +35,15 @@ tenonctl_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(ZMQ_CFLAGS)
 tenonctl_LDADD = $(BASE_LIBS) $(JANSSON_LIBS) $(ZMQ_LIBS)
 
 sysconf_DATA += etc/tenond.conf
-EXTRA_DIST += etc/tenond.conf
+EXTRA_DIST += etc/tenond.conf etc/tenond.service.in daemon/README.md
+
+# For systemd; installed where its packages look for units, without needing systemd to build.
+systemddir = $(prefix)/lib/systemd/system
+systemd_DATA = etc/tenond.service
+CLEANFILES += etc/tenond.service
+etc/tenond.service: $(srcdir)/etc/tenond.service.in
+	$(AM_V_GEN)$(MKDIR_P) etc
+	$(AM_V_at)sed -e 's,[@]sbindir[@],$(sbindir),' -e 's,[@]sysconfdir[@],$(sysconfdir),' $(srcdir)/etc/tenond.service.in >$@
 
 if HAVE_CMOCKA
 check_PROGRAMS += tests/unit/test_config
