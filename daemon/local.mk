@@ -83,3 +83,6 @@ tests_unit_test_daemon_CPPFLAGS = $(libdaemon_la_CPPFLAGS)
 tests_unit_test_daemon_CFLAGS = $(libdaemon_la_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_daemon_LDADD = $(DAEMON_LIBS) $(CMOCKA_LIBS)
 endif
+
+SCD_PAGES += man/tenond.8 man/tenonctl.1 man/tenond.conf.5
+EXTRA_DIST += man/tenond.8.scd man/tenonctl.1.scd man/tenond.conf.5.scd

@@ -194,6 +194,29 @@ static void documented_file_is_complete(void **state)
 	buf_finish(&text);
 }
 
+/* tenond.conf(5) names every key. */
+static void manual_is_complete(void **state)
+{
+	static char page[64 << 10];
+	struct buf keys;
+	FILE *f = fopen(unit_src("man/tenond.conf.5.scd"), "r");
+
+	(void)state;
+	assert_non_null(f);
+	page[fread(page, 1, sizeof page - 1, f)] = 0;
+	(void)fclose(f);
+	buf_init(&keys, MEM_DAEMON, 0);
+	assert_true(conf_print_keys(&keys));
+	for (char *save = NULL, *k = strtok_r(keys.data, "\n", &save); k; k = strtok_r(NULL, "\n", &save)) {
+		char want[128];
+
+		(void)snprintf(want, sizeof want, "*%s*", strncmp(k, "models.", 7) ? k : k + 7);
+		if (!strstr(page, want))
+			fail_msg("man/tenond.conf.5.scd: %s is missing", k);
+	}
+	buf_finish(&keys);
+}
+
 static void files_are_checked(void **state)
 {
 	char path[] = "/tmp/tenon-conf-XXXXXX", big[64];
@@ -250,6 +273,7 @@ int main(void)
 		cmocka_unit_test(command_line_wins),
 		cmocka_unit_test(fields_are_checked_together),
 		cmocka_unit_test(documented_file_is_complete),
+		cmocka_unit_test(manual_is_complete),
 		cmocka_unit_test(files_are_checked),
 		cmocka_unit_test(survives_no_memory),
 	};
