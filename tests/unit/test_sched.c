@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The scheduler over a tiny model on the cpu backend: the same tokens in any company, after preemption, pause and
+ * replay; every request ends exactly once; pages come back.
+ */
+#include "tests/unit/tiny.h"
+#include "base/base.h"
+#include "sched/sched.h"
+
+enum { MAX_REQ = 64, MAX_TOK = 400, N_CTX = 256 };
+
+struct answer {
+	int32_t ids[MAX_TOK];
+	uint32_t n, n_done, n_error, finish, n_preempted;
+	int code;
+	char text[8192];
+	size_t text_len;
+};
+struct bench { /* one scheduler and what it said */
+	struct sched *s;
+	struct model *m;
+	struct answer a[MAX_REQ];
+};
+
+static struct plugins *plugins;
+static struct backend *backend;
+
+/* ---- sink --------------------------------------------------------------------------------------------------------- */
+
+static void on_state(void *ctx, uint64_t id, uint32_t phase, uint32_t permille)
+{
+	(void)ctx;
+	(void)phase;
+	assert_true(id < MAX_REQ && permille <= 1000);
+}
+
+static void on_tokens(void *ctx, uint64_t id, const int32_t *ids, uint32_t n_ids, const char *text, size_t len,
+	const struct sampler_logprob *lp, uint32_t n_lp)
+{
+	struct answer *a = &((struct bench *)ctx)->a[id];
+
+	assert_int_equal(a->n_done + a->n_error, 0);
+	assert_true(a->n + n_ids <= MAX_TOK && a->text_len + len < sizeof a->text);
+	assert_true(utf8_valid(text, len, NULL));
+	memcpy(a->ids + a->n, ids, n_ids * sizeof *ids);
+	a->n += n_ids;
+	memcpy(a->text + a->text_len, text, len);
+	a->text_len += len;
+	if (n_lp)
+		assert_int_equal(lp[0].token, ids[0]);
+}
+
+static void on_done(void *ctx, uint64_t id, const struct wire_done *d)
+{
+	struct answer *a = &((struct bench *)ctx)->a[id];
+
+	a->n_done++;
+	a->finish = d->finish;
+	a->n_preempted = d->n_preempted;
+	assert_int_equal(a->n_error, 0);
+}
+
+static void on_error(void *ctx, uint64_t id, int code, const char *text)
+{
+	struct answer *a = &((struct bench *)ctx)->a[id];
+
+	a->n_error++;
+	a->code = code;
+	assert_true(text[0]);
+	assert_int_equal(a->n_done, 0);
+}
+
+/* ---- bench ---------------------------------------------------------------------------------------------------------- */
+
+/* kv_tokens: what the pool holds in all; 0: plenty. */
+static struct bench *bench_open(uint32_t kv_tokens, uint32_t max_running)
+{
+	struct bench *b = calloc(1, sizeof *b);
+	struct model_options o = { .path = tiny_path("q4_1"), .backend = backend, .n_ctx = N_CTX, .step_tokens = 64, .step_seqs = 16,
+		.page_tokens = 16 };
+	struct sched_sink sink = { b, on_state, on_tokens, on_done, on_error };
+	struct error e = { 0 };
+
+	/* a token of K and V: 3 layers x 2 heads x 32 x 2 x f16 */
+	o.kv_bytes = (uint64_t)(kv_tokens ? kv_tokens : 16 * N_CTX) * 3 * 2 * 32 * 2 * 2;
+	if (model_open(&o, &b->m, &e))
+		fail_msg("%s", e.text);
+	if (sched_create(&(struct sched_config){ .model = b->m, .max_running = max_running, .chunk_tokens = 24 }, &sink, &b->s, &e))
+		fail_msg("%s", e.text);
+	return b;
+}
+
+static void bench_close(struct bench *b)
+{
+	struct sched_status st;
+
+	sched_get_status(b->s, &st);
+	assert_int_equal(st.running + st.waiting, 0);
+	for (uint32_t g = 0; g < KV_MAX_GROUPS; g++)
+		assert_int_equal(st.pages_free[g], st.pages_total[g]);
+	sched_destroy(b->s);
+	model_close(b->m);
+	free(b);
+}
+
+static void make_prompt(uint32_t id, int32_t *p, uint32_t n)
+{
+	uint32_t seed = id * 2654435761u + 17;
+
+	for (uint32_t i = 0; i < n; i++) {
+		seed = seed * 1664525u + 1013904223u;
+		p[i] = (int32_t)(seed >> 16) % 500;
+	}
+}
+
+static uint32_t prompt_len(uint32_t id) { return 1 + id * 37 % 90; }
+
+/* Request `id` is always the same: prompt, and every third one draws. */
+static int submit(struct bench *b, uint32_t id, uint32_t max_tokens, const int32_t *history, uint32_t n_history, uint64_t told,
+	struct error *e)
+{
+	int32_t prompt[N_CTX];
+	struct sched_request r = { .id = id, .prompt = prompt, .n_prompt = prompt_len(id), .history = history, .n_history = n_history,
+		.history_text_bytes = told, .max_tokens = max_tokens, .emit.ignore_eos = true };
+
+	make_prompt(id, prompt, r.n_prompt);
+	if (id % 3 == 0)
+		r.sampling = (struct sampler_params){ .temperature = 0.9f, .seed = id, .repeat_penalty = 1.1f, .n_logprobs = id % 2 * 3 };
+	return sched_submit(b->s, &r, e);
+}
+
+static void run_out(struct bench *b)
+{
+	struct error e = { 0 };
+	int rc;
+
+	while (!(rc = sched_step(b->s, &e)))
+		;
+	assert_int_equal(rc, TENON_E_AGAIN);
+}
+
+static void same_answer(const struct answer *x, const struct answer *y)
+{
+	assert_int_equal(x->n, y->n);
+	assert_memory_equal(x->ids, y->ids, x->n * sizeof *x->ids);
+	assert_int_equal(x->text_len, y->text_len);
+	assert_memory_equal(x->text, y->text, x->text_len);
+}
+
+/* What each request answers when nobody else is there. */
+static struct answer *alone(uint32_t id, uint32_t max_tokens)
+{
+	static struct answer kept[MAX_REQ];
+	static uint32_t asked[MAX_REQ];
+	struct bench *b;
+
+	if (asked[id] != max_tokens) {
+		b = bench_open(0, 0);
+		assert_int_equal(submit(b, id, max_tokens, NULL, 0, 0, NULL), 0);
+		run_out(b);
+		assert_int_equal(b->a[id].n_done, 1);
+		assert_int_equal(b->a[id].n, max_tokens);
+		assert_int_equal(b->a[id].finish, WIRE_FINISH_LENGTH);
+		kept[id] = b->a[id];
+		asked[id] = max_tokens;
+		bench_close(b);
+	}
+	return &kept[id];
+}
+
+/* ---- tests ---------------------------------------------------------------------------------------------------------- */
+
+static void company_changes_nothing(void **st)
+{
+	struct bench *b = bench_open(0, 0);
+
+	(void)st;
+	for (uint32_t id = 0; id < 24; id++) {
+		assert_int_equal(submit(b, id, 20, NULL, 0, 0, NULL), 0);
+		if (id % 5 == 4)
+			(void)sched_step(b->s, NULL);
+	}
+	run_out(b);
+	for (uint32_t id = 0; id < 24; id++) {
+		assert_int_equal(b->a[id].n_done, 1);
+		same_answer(&b->a[id], alone(id, 20));
+	}
+	bench_close(b);
+}
+
+/* A pool of 192 tokens for sequences of up to 110: they push each other out and come back with the same tokens. */
+static void preemption_changes_nothing(void **st)
+{
+	struct bench *b = bench_open(192, 0);
+	uint32_t preempted = 0;
+
+	(void)st;
+	for (uint32_t id = 0; id < 16; id++)
+		assert_int_equal(submit(b, id, 40, NULL, 0, 0, NULL), 0);
+	run_out(b);
+	for (uint32_t id = 0; id < 16; id++) {
+		assert_int_equal(b->a[id].n_done, 1);
+		same_answer(&b->a[id], alone(id, 40));
+		preempted += b->a[id].n_preempted;
+	}
+	assert_true(preempted > 0);
+	bench_close(b);
+}
+
+/* A worker died after any number of tokens, with any part of their text told: the rest follows seamlessly. */
+static void replay_goes_on_where_it_stopped(void **st)
+{
+	(void)st;
+	for (uint32_t id = 2; id < 5; id++) {
+		const struct answer *whole = alone(id, 20);
+
+		for (uint32_t cut = 1; cut <= 20; cut += 3) {
+			struct bench *first = bench_open(0, 0), *b = bench_open(0, 0);
+			struct answer joined;
+
+			assert_int_equal(submit(first, id, 20, NULL, 0, 0, NULL), 0);
+			while (first->a[id].n < cut)
+				assert_int_equal(sched_step(first->s, NULL), 0);
+			joined = first->a[id];
+			joined.n_done = 0;
+			(void)sched_cancel(first->s, id, TENON_E_CANCELLED, "worker is gone");
+			b->a[id] = joined;
+			assert_int_equal(submit(b, id, 20, joined.ids, joined.n, joined.text_len, NULL), 0);
+			run_out(b);
+			assert_int_equal(b->a[id].n_done, 1);
+			same_answer(&b->a[id], whole);
+			bench_close(b);
+			bench_close(first);
+		}
+	}
+}
+
+static void cancel_at_any_point(void **st)
+{
+	(void)st;
+	for (uint32_t after = 0; after < 30; after++) {
+		struct bench *b = bench_open(256, 4);
+
+		for (uint32_t id = 0; id < 8; id++)
+			assert_int_equal(submit(b, id, 12, NULL, 0, 0, NULL), 0);
+		for (uint32_t k = 0; k < after; k++)
+			(void)sched_step(b->s, NULL);
+		for (uint32_t id = after % 3; id < 8; id += 2) {
+			int rc = sched_cancel(b->s, id, TENON_E_CANCELLED, "cancelled by the client");
+
+			assert_int_equal(rc, b->a[id].n_done ? TENON_E_NOT_FOUND : 0);
+			assert_int_equal(b->a[id].n_done + b->a[id].n_error, 1);
+		}
+		run_out(b);
+		for (uint32_t id = 0; id < 8; id++) {
+			assert_int_equal(b->a[id].n_done + b->a[id].n_error, 1);
+			if (b->a[id].n_done)
+				same_answer(&b->a[id], alone(id, 12));
+		}
+		assert_int_equal(sched_cancel(b->s, 60, TENON_E_CANCELLED, "x"), TENON_E_NOT_FOUND);
+		bench_close(b);
+	}
+}
+
+static void paused_requests_wait_and_others_pass(void **st)
+{
+	struct bench *b = bench_open(0, 2);
+
+	(void)st;
+	for (uint32_t id = 0; id < 4; id++)
+		assert_int_equal(submit(b, id, 16, NULL, 0, 0, NULL), 0);
+	for (int k = 0; k < 6; k++)
+		(void)sched_step(b->s, NULL);
+	assert_int_equal(sched_pause(b->s, 0), 0);
+	run_out(b);
+	assert_int_equal(b->a[0].n_done, 0);
+	for (uint32_t id = 1; id < 4; id++)
+		assert_int_equal(b->a[id].n_done, 1);
+	assert_int_equal(sched_resume(b->s, 0), 0);
+	run_out(b);
+	same_answer(&b->a[0], alone(0, 16));
+	assert_int_equal(sched_pause(b->s, 0), TENON_E_NOT_FOUND);
+	bench_close(b);
+}
+
+static void what_can_never_run_is_refused(void **st)
+{
+	struct bench *b = bench_open(64, 0);
+	int32_t bad[3] = { 1, 1 << 20, 2 }, ok[3] = { 1, 2, 3 };
+	struct sched_request r = { .id = 1, .prompt = ok, .n_prompt = 3, .max_tokens = 8 };
+	struct error e = { 0 };
+
+	(void)st;
+	r.n_prompt = 0;
+	assert_int_equal(sched_submit(b->s, &r, &e), TENON_E_INVALID);
+	r.n_prompt = 3;
+	r.prompt = bad;
+	assert_int_equal(sched_submit(b->s, &r, &e), TENON_E_INVALID);
+	assert_non_null(strstr(e.text, "1048576"));
+	r.prompt = ok;
+	r.max_tokens = N_CTX;
+	assert_int_equal(sched_submit(b->s, &r, &e), TENON_E_TOO_LONG);
+	r.max_tokens = 100; /* the pool holds 64 */
+	assert_int_equal(sched_submit(b->s, &r, &e), TENON_E_NOMEM);
+	r.max_tokens = 8;
+	r.sampling.temperature = -1;
+	assert_int_equal(sched_submit(b->s, &r, &e), TENON_E_INVALID);
+	r.sampling.temperature = 0;
+	assert_int_equal(sched_submit(b->s, &r, &e), 0);
+	assert_int_equal(sched_submit(b->s, &r, &e), TENON_E_INVALID); /* the id is in use */
+	run_out(b);
+	assert_int_equal(b->a[1].n_done, 1);
+	bench_close(b);
+}
+
+static void the_queue_has_an_end_and_deadlines_pass(void **st)
+{
+	struct bench *b = bench_open(0, 0);
+	int32_t prompt[2] = { 5, 6 };
+	struct sched_request r = { .prompt = prompt, .n_prompt = 2, .max_tokens = 4, .emit.ignore_eos = true };
+	struct sched_sink sink = { b, on_state, on_tokens, on_done, on_error };
+	struct error e = { 0 };
+	struct sched *small;
+
+	(void)st;
+	r.id = 1;
+	r.deadline_ns = clock_now_ns() - 1;
+	assert_int_equal(sched_submit(b->s, &r, &e), 0);
+	run_out(b);
+	assert_int_equal(b->a[1].code, TENON_E_TIMEOUT);
+	bench_close(b);
+
+	b = bench_open(0, 0);
+	sink.ctx = b;
+	assert_int_equal(sched_create(&(struct sched_config){ .model = b->m, .max_waiting = 2 }, &sink, &small, &e), 0);
+	for (r.id = 1, r.deadline_ns = 0; r.id <= 2; r.id++)
+		assert_int_equal(sched_submit(small, &r, &e), 0);
+	assert_int_equal(sched_submit(small, &r, &e), TENON_E_FULL);
+	sched_destroy(small);
+	bench_close(b);
+}
+
+static void memory_failures_leave_nothing(void **st)
+{
+	struct bench *b = bench_open(0, 0);
+	uint64_t before = mem_area_bytes(MEM_SCHED);
+	struct error e;
+	int rc = TENON_E_NOMEM;
+
+	(void)st;
+	for (uint64_t n = 1; rc == TENON_E_NOMEM; n++) {
+		mem_fail_at(n);
+		rc = submit(b, 3, 8, NULL, 0, 0, &e);
+		mem_fail_at(0);
+		if (rc)
+			assert_int_equal(mem_area_bytes(MEM_SCHED), before);
+		assert_true(n < 100);
+	}
+	assert_int_equal(rc, 0);
+	run_out(b);
+	assert_int_equal(b->a[3].n_done, 1);
+	bench_close(b);
+}
+
+static int setup(void **st)
+{
+	static char dir[4096];
+	static const char *dirs[1] = { dir };
+	struct error e = { 0 };
+
+	(void)st;
+	if (plugins_default_dir(dir, sizeof dir, &e) || plugins_open(&(struct plugins_config){ .dirs = dirs, .n_dirs = 1 }, &plugins, &e) ||
+		backend_open(plugins, "cpu", 0, &backend, &e)) {
+		(void)fprintf(stderr, "%s\n", e.text);
+		return 1;
+	}
+	return 0;
+}
+
+static int teardown(void **st)
+{
+	(void)st;
+	backend_close(backend);
+	plugins_close(plugins);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(company_changes_nothing),
+		cmocka_unit_test(preemption_changes_nothing),
+		cmocka_unit_test(replay_goes_on_where_it_stopped),
+		cmocka_unit_test(cancel_at_any_point),
+		cmocka_unit_test(paused_requests_wait_and_others_pass),
+		cmocka_unit_test(what_can_never_run_is_refused),
+		cmocka_unit_test(the_queue_has_an_end_and_deadlines_pass),
+		cmocka_unit_test(memory_failures_leave_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
