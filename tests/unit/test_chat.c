@@ -612,7 +612,8 @@ static void test_bad_requests(void **state)
 		int rc;
 	} cases[] = {
 		{ "", TENON_E_FORMAT },
-		{ "[]", TENON_E_FORMAT },
+		{ "\"a\"", TENON_E_FORMAT },
+		{ "[]", TENON_OK }, /* a bare array of messages */
 		{ "{", TENON_E_FORMAT },
 		{ "{}", TENON_E_FORMAT },
 		{ "{\"messages\":{}}", TENON_E_FORMAT },
