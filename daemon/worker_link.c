@@ -470,7 +470,7 @@ static void on_restart(struct timer *t, uint64_t now_ns)
 static void take_rest(struct worker_ring *ring)
 {
 	struct error e;
-	bool active;
+	bool active = false;
 
 	if (ring->link.in.capacity)
 		for (int n = 0; n < 64 && ring_ready(&ring->link.in) && !take_frames(ring, &active, &e); n++)

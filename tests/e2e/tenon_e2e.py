@@ -197,7 +197,7 @@ _lib = None
 def lib():
     global _lib
     if _lib is None:
-        _lib = C.CDLL(BUILD + "/.libs/libtenon.so")
+        _lib = C.CDLL(os.environ.get("TENON_E2E_LIB", BUILD + "/.libs/libtenon.so"))  # a sanitizer's needs its run time first
         _lib.tenon_error_name.restype = C.c_char_p
     return _lib
 

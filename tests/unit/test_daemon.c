@@ -690,12 +690,13 @@ static void *pass_main(void *arg)
 static void passing_a_token_on_is_free(void **state)
 {
 	struct daemon *d = ((struct world *)*state)->d;
-	struct passing p = { .d = d, .c = attach(d), .n = 5000 };
+	struct passing p = { .d = d, .n = 5000 };
 	struct sigaction sa = { .sa_sigaction = on_sigsys, .sa_flags = SA_SIGINFO }, old;
 	pthread_t t;
 
 	if (SANITIZED)
 		skip();
+	p.c = attach(d);
 	begin(p.c, "x", (struct wire_request){ .max_tokens = 8000 });
 	(void)skip_states(p.c);
 	p.id = fake_find("x")->id;
