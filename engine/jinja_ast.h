@@ -131,9 +131,13 @@ struct jargs { /* of a call, filter or test */
 
 enum jcompare { JCMP_EQ, JCMP_NE, JCMP_LT, JCMP_LE, JCMP_GT, JCMP_GE, JCMP_IN, JCMP_NOT_IN };
 
+/* Does output here escape HTML? Fixed by the autoescape block around it, not by who calls the macro it stands in. */
+enum jescape { JESCAPE_OFF, JESCAPE_ON, JESCAPE_ASK /* as the render is set when it gets here */ };
+
 struct jnode {
 	enum jnode_kind kind;
 	uint32_t line;
+	enum jescape escape; /* OUTPUT, CONCAT */
 	union {
 		struct jval value; /* CONST */
 		struct {

@@ -35,14 +35,15 @@ static struct jval eval_dict(struct jinja *j, struct jactivation *a, const struc
 	return jval_dict(d);
 }
 
-static struct jval eval_concat(struct jinja *j, struct jactivation *a, const struct jnodes *items)
+static struct jval eval_concat(struct jinja *j, struct jactivation *a, const struct jnode *n)
 {
-	struct jlist *l = eval_list(j, a, items);
+	struct jlist *l = eval_list(j, a, &n->u.items);
+	bool escape = jnode_escapes(j, n);
 	struct jstr *s;
 	bool markup = false;
 
 	for (size_t i = 0; i < l->n; i++)
-		markup |= j->run->autoescape && l->v[i].kind == JV_STR && l->v[i].u.s->markup;
+		markup |= escape && l->v[i].kind == JV_STR && l->v[i].u.s->markup;
 	s = markup ? jval_escape(j, l->v[0]) : jval_to_str(j, l->v[0]);
 	for (size_t i = 1; i < l->n; i++)
 		s = jstr_concat(j, s, markup ? jval_escape(j, l->v[i]) : jval_to_str(j, l->v[i]));
@@ -184,7 +185,7 @@ static struct jval eval_deep(struct jinja *j, struct jactivation *a, const struc
 	case JN_COMPARE:
 		return eval_compare(j, a, n);
 	case JN_CONCAT:
-		return eval_concat(j, a, &n->u.items);
+		return eval_concat(j, a, n);
 	case JN_BINARY:
 		v = jeval(j, a, n->u.binary.left);
 		return jval_binary(j, n->u.binary.op, v, jeval(j, a, n->u.binary.right));

@@ -35,6 +35,11 @@ struct jinja_run {
 	int64_t now_s;
 };
 
+static inline bool jnode_escapes(const struct jinja *j, const struct jnode *n)
+{
+	return n->escape == JESCAPE_ON || (n->escape == JESCAPE_ASK && j->run->autoescape);
+}
+
 enum jflow { JFLOW_NEXT, JFLOW_BREAK, JFLOW_CONTINUE };
 
 struct jval jeval(struct jinja *j, struct jactivation *a, const struct jnode *n);

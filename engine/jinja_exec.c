@@ -57,9 +57,9 @@ static void scope_leave(struct jactivation *a, const struct jscope *s)
 		a->slots[s->loads[i].slot] = jval_missing();
 }
 
-static void put(struct jinja *j, struct jval v)
+static void put(struct jinja *j, struct jval v, bool escape)
 {
-	jtext_put_str(j, j->run->out, j->run->autoescape ? jval_escape(j, v) : jval_to_str(j, v));
+	jtext_put_str(j, j->run->out, escape ? jval_escape(j, v) : jval_to_str(j, v));
 }
 
 struct jstr *jexec_capture(struct jinja *j, struct jactivation *a, const struct jnodes *body)
@@ -523,15 +523,10 @@ static enum jflow exec_setblock(struct jinja *j, struct jactivation *a, const st
 
 static void exec_output(struct jinja *j, struct jactivation *a, const struct jnode *n)
 {
-	for (size_t i = 0; i < n->u.items.n; i++) {
-		const struct jnode *item = n->u.items.v[i];
+	bool escape = jnode_escapes(j, n);
 
-		if (item->kind == JN_CONST && item->u.value.kind == JV_STR &&
-			(item->u.value.u.s->markup || !j->run->autoescape))
-			jtext_put_str(j, j->run->out, item->u.value.u.s);
-		else
-			put(j, jeval(j, a, item));
-	}
+	for (size_t i = 0; i < n->u.items.n; i++)
+		put(j, jeval(j, a, n->u.items.v[i]), escape);
 }
 
 static enum jflow exec_if(struct jinja *j, struct jactivation *a, const struct jnode_if *n)

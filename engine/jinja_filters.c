@@ -11,6 +11,11 @@ bool jarg_bool(struct jinja *j, struct jval v, bool otherwise)
 	return jarg_given(v) ? jval_truth(j, v) : otherwise;
 }
 
+bool jarg_flag(struct jinja *j, struct jval v, const char *what)
+{
+	return jarg_given(v) && jval_index(j, v, what) != 0;
+}
+
 int64_t jarg_int(struct jinja *j, struct jval v, int64_t otherwise, const char *what)
 {
 	return jarg_given(v) ? jval_index(j, v, what) : otherwise;
@@ -32,8 +37,8 @@ static JFILTER(attr)
 	struct jval v;
 
 	(void)call;
-	if (self.kind == JV_UNDEFINED || argv[0].kind != JV_STR)
-		return jval_undef_member(j, JUNDEF_ATTR, self, argv[0]);
+	if (argv[0].kind != JV_STR)
+		jinja_fail(j, JFAIL_TYPE, "attr: a name must be a string, not '%s'", jval_type_name(argv[0]));
 	return jval_attribute(j, self, argv[0].u.s, &v) ? v
 							: jval_undef_member(j, JUNDEF_ATTR, self, argv[0]);
 }

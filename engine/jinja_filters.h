@@ -59,6 +59,8 @@ JFILTER(xmlattr);
 
 static inline bool jarg_given(struct jval v) { return v.kind != JV_MISSING; }
 bool jarg_bool(struct jinja *j, struct jval v, bool otherwise);
+/* The same where Python insists on an integer: none, strings and lists are type errors. */
+bool jarg_flag(struct jinja *j, struct jval v, const char *what);
 int64_t jarg_int(struct jinja *j, struct jval v, int64_t otherwise, const char *what);
 /* Strings in lower case, anything else as it is: how sorting and comparing filters see values by default. */
 struct jval jval_fold(struct jinja *j, struct jval v);

@@ -185,7 +185,7 @@ static size_t paths_of(struct jinja *j, struct jval attribute, struct jpath **ou
 
 JFILTER(sort)
 {
-	bool reverse = jarg_bool(j, argv[0], false), fold = !jarg_bool(j, argv[1], false);
+	bool reverse = jarg_flag(j, argv[0], "sort: reverse"), fold = !jarg_bool(j, argv[1], false);
 	struct jlist *l = jlist_of(j, self), *keys = jlist_new(j, l->n);
 	struct jpath *paths;
 	size_t n = paths_of(j, argv[2], &paths);
@@ -204,7 +204,8 @@ JFILTER(sort)
 
 JFILTER(dictsort)
 {
-	bool fold = !jarg_bool(j, argv[0], false), by_value = false, reverse = jarg_bool(j, argv[2], false);
+	bool fold = !jarg_bool(j, argv[0], false), by_value = false,
+	     reverse = jarg_flag(j, argv[2], "dictsort: reverse");
 	struct jlist *l, *keys;
 
 	(void)call;

@@ -251,11 +251,8 @@ JFILTER(filesizeformat)
 		whole = jval_to_str(j, v);
 		return jval_str(jstr_concat(j, whole, jstr_lit(j, " Bytes", false)));
 	}
-	do
+	for (unit = base * base; bytes >= unit && i < 7; i++)
 		unit *= base;
-	while (bytes >= unit && ++i < 7);
-	if (i == 7 && bytes < unit)
-		i = 7;
 	(void)snprintf(text, sizeof text, "%.1f %s", base * bytes / unit, (two ? binary : decimal)[i]);
 	return jval_str(jstr_copy(j, text, strlen(text), false));
 }

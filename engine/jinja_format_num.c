@@ -10,10 +10,11 @@
 
 enum { MAX_PRECISION = 4096 };
 
+static const struct jstr space = { .p = " ", .len = 1, .n_cp = 1, .taint = JTAINT_UNTRUSTED };
+
 void jformat_put(
 	struct jinja *j, struct jtext *t, const struct jspec *s, const struct jstr *text, char default_align)
 {
-	static const struct jstr space = { .p = " ", .len = 1, .n_cp = 1, .taint = JTAINT_UNTRUSTED };
 	char align = s->align ? s->align : default_align;
 	int where = align == '<' ? JPAD_RIGHT : align == '^' ? JPAD_CENTER : JPAD_LEFT;
 	struct jstr *padded;
@@ -72,12 +73,9 @@ static void put_number(
 	struct jtext *out = jtext_new(j, 32);
 	struct jstr *digits = grouped(j, n, s->group, every, filled ? s->width - (int64_t)around : 0);
 
-	if (zeros && !filled && s->fill && s->width > (int64_t)(around + digits->n_cp)) {
-		jtext_printf(j, out, false, "%s%s", n->sign, n->prefix);
-		jtext_put_fill(j, out, s->fill, (size_t)s->width - around - digits->n_cp);
-	} else {
-		jtext_printf(j, out, false, "%s%s", n->sign, n->prefix);
-	}
+	jtext_printf(j, out, false, "%s%s", n->sign, n->prefix);
+	if (zeros && !filled && s->width > (int64_t)(around + digits->n_cp))
+		jtext_put_fill(j, out, s->fill ? s->fill : &space, (size_t)s->width - around - digits->n_cp);
 	jtext_put_str(j, out, digits);
 	jtext_put(j, out, n->rest, n->n_rest, false);
 	if (zeros)

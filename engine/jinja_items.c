@@ -239,7 +239,7 @@ static struct jval str_at(struct jinja *j, struct jiter *it)
 	size_t n = utf8_decode(s->p + it->at, s->len - it->at, NULL), at = it->at;
 
 	it->at += n ? n : 1;
-	return jval_str(jstr_sub(j, s, at, n ? n : 1));
+	return jval_str(jstr_with(j, jstr_sub(j, s, at, n ? n : 1), false));
 }
 
 static struct jval dict_at(struct jinja *j, struct jval source, size_t i)

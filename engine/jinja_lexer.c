@@ -157,6 +157,8 @@ static void lex_raw(struct lexer *l, size_t content)
 			break;
 	}
 	jinja_work(l->j, tag - content);
+	if (content >= l->len) /* as in Jinja, what is not there need not be closed */
+		return;
 	if (!end)
 		lex_fail(l, "raw block is not closed");
 	push_data(l, content, text_end(l, content, tag, sign, false));
@@ -170,6 +172,8 @@ static void lex_comment(struct lexer *l)
 	for (at = l->at; at < l->len; at++)
 		if ((end = tag_end(l, at, "#}")))
 			break;
+	if (l->at >= l->len)
+		return;
 	if (!end)
 		lex_fail(l, "comment is not closed");
 	eat_to(l, end);

@@ -167,8 +167,11 @@ bool jval_attribute(struct jinja *j, struct jval obj, struct jstr *name, struct 
 	const struct jbuiltin *def;
 	struct jmethod *m;
 
-	if (obj.kind == JV_UNDEFINED && !is_undef_special(name))
+	if (obj.kind == JV_UNDEFINED && !is_undef_special(name)) {
+		if (is_dunder(name))
+			return false;
 		jval_undef_fail(j, obj);
+	}
 	if (obj.kind == JV_UNDEFINED || (obj.kind == JV_DICT ? is_dict_special(name) : is_dunder(name))) {
 		*out = unsafe(j, obj, name);
 		return true;

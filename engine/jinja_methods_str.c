@@ -322,7 +322,7 @@ METHOD(m_rsplit)
 METHOD(m_splitlines)
 {
 	(void)call;
-	return jval_list(jstr_splitlines(j, self.u.s, argv[0].kind != JV_MISSING && jval_truth(j, argv[0])));
+	return jval_list(jstr_splitlines(j, self.u.s, opt_int(j, argv[0], 0, "splitlines") != 0));
 }
 
 static struct jval partition(struct jinja *j, struct jval self, struct jval *argv, bool from_right)

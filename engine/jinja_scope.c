@@ -432,6 +432,7 @@ struct walk {
 	struct resolver *r;
 	struct frame *f;
 	bool soft; /* inside `if`: unknown filters and tests matter only when reached */
+	enum jescape escape;
 };
 
 static void walk_expr(void *ctx, struct jnode *n);
@@ -472,6 +473,7 @@ static void walk_expr(void *ctx, struct jnode *n)
 		walk_call(w, n);
 		break;
 	default:
+		n->escape = w->escape;
 		each_child_expr(n, walk_expr, w);
 		break;
 	}
@@ -480,14 +482,14 @@ static void walk_expr(void *ctx, struct jnode *n)
 
 static void walk_in(struct walk *w, struct frame *f, const struct jnodes *body)
 {
-	struct walk inner = { .r = w->r, .f = f };
+	struct walk inner = { .r = w->r, .f = f, .escape = w->escape };
 
 	walk_body(&inner, body);
 }
 
 static void walk_expr_in(struct walk *w, struct frame *f, struct jnode *n)
 {
-	struct walk inner = { .r = w->r, .f = f };
+	struct walk inner = { .r = w->r, .f = f, .escape = w->escape };
 
 	if (n)
 		walk_expr(&inner, n);
@@ -539,7 +541,7 @@ static void walk_for(struct walk *w, struct jnode_for *l)
 
 static void walk_if(struct walk *w, struct jnode_if *b)
 {
-	struct walk inner = { .r = w->r, .f = w->f, .soft = true };
+	struct walk inner = { .r = w->r, .f = w->f, .soft = true, .escape = w->escape };
 
 	for (size_t i = 0; i < b->n; i++) {
 		walk_expr(&inner, b->tests[i]);
@@ -566,14 +568,19 @@ static void walk_with(struct walk *w, struct jnode_with *n)
 
 static void walk_autoescape(struct walk *w, struct jnode *n)
 {
+	struct jnode *value = n->u.escape.value;
+	struct walk inner = *w;
 	struct frame f;
 
 	frame_begin(&f, w->f, w->f->func, n->u.escape.scope);
 	collect_node(w->r, &f, n->u.escape.value, false);
 	collect(w->r, &f, &n->u.escape.body);
 	frame_enter(w->r, &f);
-	walk_expr_in(w, &f, n->u.escape.value);
-	walk_in(w, &f, &n->u.escape.body);
+	walk_expr_in(w, &f, value);
+	inner.escape = value->kind != JN_CONST	      ? JESCAPE_ASK
+		: jval_truth(w->r->j, value->u.value) ? JESCAPE_ON
+						      : JESCAPE_OFF;
+	walk_in(&inner, &f, &n->u.escape.body);
 	frame_leave(&f);
 }
 
@@ -596,7 +603,6 @@ static void walk_setblock(struct walk *w, struct jnode_setblock *n)
 
 	frame_begin(&f, w->f, w->f->func, &n->scope);
 	collect(w->r, &f, &n->body);
-	collect_node(w->r, &f, n->filter, false);
 	frame_enter(w->r, &f);
 	walk_in(w, &f, &n->body);
 	walk_expr_in(w, &f, n->filter);
@@ -750,6 +756,7 @@ static void walk_statement(struct walk *w, struct jnode *n)
 		walk_loop_control(w, n);
 		break;
 	default:
+		n->escape = w->escape;
 		each_child_expr(n, walk_expr, w);
 		break;
 	}

@@ -136,6 +136,10 @@ bool jval_same(struct jval a, struct jval b)
 		return a.u.i == b.u.i;
 	case JV_FLOAT:
 		return memcmp(&a.u.f, &b.u.f, sizeof a.u.f) == 0;
+	case JV_STR: /* Python keeps one object for each short Latin-1 string */
+		return a.u.s == b.u.s ||
+			(a.u.s->len <= 2 && a.u.s->n_cp <= 1 && a.u.s->markup == b.u.s->markup &&
+				(uint8_t)(a.u.s->len ? a.u.s->p[0] : 0) < 0xc4 && jstr_eq(a.u.s, b.u.s));
 	case JV_VIEW:
 		return false; /* each call makes a new one */
 	default:

@@ -167,8 +167,8 @@ static void fill_line(struct jinja *j, const struct chars *c, struct chunk *k, s
 		if (w->break_long) {
 			size_t cut = long_cut(c, k[*i], width - used, w->break_hyphens);
 
-			if (cut > k[*i].from)
-				before = k[*i].from;
+			before =
+				k[*i].from; /* even when nothing fits: then the space before it stays, as in Python */
 			*to = k[*i].from = cut;
 		} else if (*to == *from) {
 			before = k[*i].from;
