@@ -11,16 +11,10 @@ static uint32_t blocks_of(uint32_t pad) { return (pad + 31) / 32; }
 
 uint64_t attn_head_bytes(uint32_t type, uint32_t dim, uint32_t page)
 {
-	uint64_t pad = attn_pad(dim), n = 2 * pad * page;
+	uint32_t pad = attn_pad(dim);
+	uint64_t scales = attn_has_scales(type) ? 4ull * blocks_of(pad) * page : 0;
 
-	switch (type) {
-	case TNP_F32:
-		return n * 4;
-	case TNP_F16:
-		return n * 2;
-	default:
-		return (n + 4ull * blocks_of((uint32_t)pad) * page + 63) / 64 * 64;
-	}
+	return (2 * attn_plane(type, pad, page) + scales + 63) / 64 * 64;
 }
 
 /* ---- storing -------------------------------------------------------------------------------- */
@@ -88,6 +82,43 @@ static void store_q8(const struct attn_shape *s, uint8_t *head, uint32_t at, con
 	}
 }
 
+/* n <= 32 values become (q - 8) x scale, the largest of them -8 x scale; q of dimensions 2i and 2i + 1 share a byte,
+ * bytes lie `step` apart. */
+static uint16_t nibbles_store(const float *x, uint32_t n, uint8_t *q, size_t step)
+{
+	float most = 0, inverse;
+	uint16_t scale;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (fabsf(clamped(x[i])) > fabsf(most))
+			most = clamped(x[i]);
+	scale = half_from_float(most / -8);
+	inverse = most != 0 ? -8 / most : 0;
+	for (uint32_t i = 0; i < n; i++) {
+		float r = rintf(clamped(x[i]) * inverse) + 8;
+		uint8_t v = (uint8_t)(r > 15 ? 15 : r < 0 ? 0 : r), *at = q + i / 2 * step;
+
+		*at = (uint8_t)(i % 2 ? (*at & 15) | v << 4 : v | 8 << 4);
+	}
+	return scale;
+}
+
+static void store_q4(const struct attn_shape *s, uint8_t *head, uint32_t at, const float *k, const float *v)
+{
+	uint32_t blocks = blocks_of(s->pad);
+	size_t plane = attn_plane(TNP_Q4_0, s->pad, s->page);
+	uint16_t *ks = (uint16_t *)(head + 2 * plane), *vs = ks + (size_t)blocks * s->page;
+
+	for (uint32_t b = 0; b < blocks; b++) {
+		uint32_t n = s->dim - 32 * b < 32 ? s->dim - 32 * b : 32;
+
+		ks[(size_t)b * s->page + at] =
+			nibbles_store(k + 32 * b, n, head + (size_t)16 * b * s->page + at, s->page);
+		vs[(size_t)at * blocks + b] =
+			nibbles_store(v + 32 * b, n, head + plane + ((size_t)at * s->pad + 32 * b) / 2, 1);
+	}
+}
+
 static void base_store(const struct attn_shape *s, uint8_t *head, uint32_t at, const float *k, const float *v)
 {
 	switch (s->type) {
@@ -97,30 +128,46 @@ static void base_store(const struct attn_shape *s, uint8_t *head, uint32_t at, c
 	case TNP_F16:
 		store_f16(s, (uint16_t *)head, at, k, v);
 		break;
-	default:
+	case TNP_Q8_0:
 		store_q8(s, head, at, k, v);
+		break;
+	default:
+		store_q4(s, head, at, k, v);
 	}
 }
 
 /* ---- widening --------------------------------------------------------------------------------- */
+/* Where dimension `dim` of a token's key or value stands: number of the element in its plane. */
+static size_t element_at(const struct attn_shape *s, bool value, uint32_t dim, uint32_t token)
+{
+	return value ? (size_t)token * s->pad + dim : (size_t)dim * s->page + token;
+}
+
+static float nibble(
+	const struct attn_shape *s, const uint8_t *plane, bool value, uint32_t dim, uint32_t token)
+{
+	uint8_t b = plane[value ? ((size_t)token * s->pad + dim) / 2 : (size_t)(dim / 2) * s->page + token];
+
+	return (float)((dim % 2 ? b >> 4 : b & 15) - 8);
+}
+
 static float element(
 	const struct attn_shape *s, const uint8_t *head, bool value, uint32_t dim, uint32_t token)
 {
-	size_t plane = (size_t)s->pad * s->page;
-	size_t at = value ? plane + (size_t)token * s->pad + dim : (size_t)dim * s->page + token;
-	const uint16_t *scale = (const uint16_t *)(head + 2 * plane);
+	size_t bytes = attn_plane(s->type, s->pad, s->page), at = element_at(s, value, dim, token);
+	const uint8_t *plane = head + (value ? bytes : 0);
+	const uint16_t *scale = (const uint16_t *)(head + 2 * bytes);
 	uint32_t blocks = blocks_of(s->pad);
 
-	switch (s->type) {
-	case TNP_F32:
-		return ((const float *)head)[at];
-	case TNP_F16:
-		return half_to_float(((const uint16_t *)head)[at]);
-	default:
-		scale += value ? (size_t)blocks * s->page + (size_t)token * blocks + dim / 32
-			       : (size_t)(dim / 32) * s->page + token;
-		return half_to_float(*scale) * (float)((const int8_t *)head)[at];
-	}
+	if (s->type == TNP_F32)
+		return ((const float *)plane)[at];
+	if (s->type == TNP_F16)
+		return half_to_float(((const uint16_t *)plane)[at]);
+	scale += value ? (size_t)blocks * s->page + (size_t)token * blocks + dim / 32
+		       : (size_t)(dim / 32) * s->page + token;
+	return half_to_float(*scale) *
+		(s->type == TNP_Q8_0 ? (float)((const int8_t *)plane)[at]
+				     : nibble(s, plane, value, dim, token));
 }
 
 static void base_widen(const struct attn_shape *s, const struct attn_half half[2], float *tile)

@@ -6,6 +6,7 @@
  * A page of one KV head, T tokens, head size rounded up to d = 8n:
  *   F32, F16:  k [d][T]  v [T][d]
  *   Q8_0:      k int8 [d][T]  v int8 [T][d]  k scales f16 [d/32 up][T]  v scales f16 [T][d/32 up]
+ *   Q4_0:      k [d/2][T]     v [T][d/2]     scales as for Q8_0; a byte holds dimensions 2i (low half) and 2i + 1
  * Unused tokens and padded dimensions are finite.
  */
 #ifndef PLUGINS_CPU_ATTN_H
@@ -13,11 +14,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <tenon/plugin.h>
 
 enum { ATTN_TILE = 32, ATTN_HALF = 16, ATTN_SEGMENT = 256, ATTN_ROWS = 3, ATTN_STATE_HEAD = 16 };
 
 struct attn_shape {			 /* fixed for a layer */
-	uint32_t type;			 /* TNP_F32, TNP_F16, TNP_Q8_0: how pages are stored */
+	uint32_t type;			 /* TNP_F32, TNP_F16, TNP_Q8_0, TNP_Q4_0: how pages are stored */
 	uint32_t dim, pad, page;	 /* head size, rounded up to 8, tokens of a page */
 	uint32_t heads, kv_heads, group; /* group = heads / kv_heads */
 	uint32_t window;		 /* 0: sees everything before */
@@ -35,6 +37,14 @@ struct attn_half {
 static inline size_t attn_state_floats(uint32_t pad) { return ATTN_STATE_HEAD + pad; }
 uint64_t attn_head_bytes(
 	uint32_t type, uint32_t dim, uint32_t page); /* page of one KV head, a multiple of 64 */
+static inline bool attn_has_scales(uint32_t type) { return type == TNP_Q8_0 || type == TNP_Q4_0; }
+/* Bytes of the keys, or of the values, of one head in a page. */
+static inline size_t attn_plane(uint32_t type, uint32_t pad, uint32_t page)
+{
+	size_t n = (size_t)pad * page;
+
+	return type == TNP_F32 ? 4 * n : type == TNP_F16 ? 2 * n : type == TNP_Q8_0 ? n : n / 2;
+}
 static inline uint32_t attn_pad(uint32_t dim) { return (dim + 7) & ~7u; }
 
 struct attn_ops {

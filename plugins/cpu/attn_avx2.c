@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Attention kernels for AVX2, FMA and F16C, see attn.h. A tile is 3 query rows x 32 keys: 12 accumulators, for the
  * scores and for the mixing of values alike. Keys lie [dim][token], so that scores need no sums across lanes.
- * A stored value becomes a float exactly (F16; Q8_0: 8 bits x 11 bits), so reading pages in place and reading the
+ * A stored value becomes a float exactly (F16; Q8_0 and Q4_0: 8 bits x 11 bits), so reading pages in place and reading the
  * widened tile give the same bits. One body serves all stored types and 1 to 3 rows: constants of inline functions.
  */
 #include "attn.h"
@@ -15,7 +15,8 @@ enum { V = 8, TV = ATTN_TILE / V }; /* lanes; vectors of a tile's keys */
 /* Keys and values of a tile in two halves; strides in elements. */
 struct source {
 	const void *k[2], *v[2];
-	const uint16_t *ks[2], *vs[2]; /* Q8_0: scales of keys [block][page], of values [token][blocks] */
+	const uint16_t *ks[2],
+		*vs[2]; /* Q8_0, Q4_0: scales of keys [block][page], of values [token][blocks] */
 	uint32_t k_stride, v_stride, blocks, page;
 	bool k_apart;		   /* halves of the keys share no cache line */
 	const struct source *next; /* what to fetch meanwhile; itself if there is nothing */
@@ -25,7 +26,7 @@ static uint32_t blocks_of(uint32_t pad) { return (pad + 31) / 32; }
 
 static struct source source_page(const struct attn_shape *s, const struct attn_half half[2])
 {
-	size_t unit = s->type == TNP_F32 ? 4 : s->type == TNP_F16 ? 2 : 1, plane = (size_t)s->pad * s->page;
+	size_t plane = attn_plane(s->type, s->pad, s->page), column = plane / s->pad / s->page;
 	struct source src = {
 		.k_stride = s->page, .v_stride = s->pad, .blocks = blocks_of(s->pad), .page = s->page
 	};
@@ -33,8 +34,8 @@ static struct source source_page(const struct attn_shape *s, const struct attn_h
 	for (int h = 0; h < 2; h++) {
 		const uint8_t *head = half[h].head;
 
-		src.k[h] = head + half[h].token * unit;
-		src.v[h] = head + (plane + (size_t)half[h].token * s->pad) * unit;
+		src.k[h] = head + half[h].token * (column ? column : 1);
+		src.v[h] = head + plane + plane / s->page * half[h].token;
 		src.ks[h] = (const uint16_t *)(head + 2 * plane) + half[h].token;
 		src.vs[h] = (const uint16_t *)(head + 2 * plane) + (size_t)src.blocks * s->page +
 			(size_t)half[h].token * src.blocks;
@@ -53,22 +54,52 @@ static struct source source_wide(const struct attn_shape *s, const float *tile)
 		.v_stride = s->pad };
 }
 
+INLINE __m256 from_bytes(__m128i b) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b)); }
+
+/* Element i of a plane and the seven after it; not for Q4_0. */
 INLINE __m256 load8(const uint32_t type, const void *base, size_t i)
 {
 	if (type == TNP_F32)
 		return _mm256_loadu_ps((const float *)base + i);
 	if (type == TNP_F16)
 		return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)((const uint16_t *)base + i)));
-	return _mm256_cvtepi32_ps(
-		_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)((const int8_t *)base + i))));
+	return from_bytes(_mm_loadl_epi64((const __m128i *)((const int8_t *)base + i)));
+}
+
+/* Dimension d of eight tokens. */
+INLINE __m256 load_key(const uint32_t type, const void *base, uint32_t d, size_t stride, uint32_t token)
+{
+	const __m128i low = _mm_set1_epi8(15), eight = _mm_set1_epi8(8);
+	__m128i b;
+
+	if (type != TNP_Q4_0)
+		return load8(type, base, d * stride + token);
+	b = _mm_loadl_epi64((const __m128i *)((const uint8_t *)base + d / 2 * stride + token));
+	b = d % 2 ? _mm_srli_epi16(b, 4) : b;
+	return from_bytes(_mm_sub_epi8(_mm_and_si128(b, low), eight));
+}
+
+/* Eight dimensions from element i (a multiple of 8) of the values on. */
+INLINE __m256 load_value(const uint32_t type, const void *base, size_t i)
+{
+	const __m128i low = _mm_set1_epi8(15), eight = _mm_set1_epi8(8);
+	int32_t word;
+	__m128i b;
+
+	if (type != TNP_Q4_0)
+		return load8(type, base, i);
+	memcpy(&word, (const uint8_t *)base + i / 2, sizeof word);
+	b = _mm_cvtsi32_si128(word);
+	b = _mm_unpacklo_epi8(_mm_and_si128(b, low), _mm_and_si128(_mm_srli_epi16(b, 4), low));
+	return from_bytes(_mm_sub_epi8(b, eight));
 }
 
 /* Into L2: a load buffer serves only some 12 GB/s of prefetches into L1, pages in memory come at twice that. */
 INLINE void fetch(const uint32_t type, const void *base, size_t i)
 {
-	const size_t unit = type == TNP_F32 ? 4 : type == TNP_F16 ? 2 : 1;
+	const size_t at = type == TNP_F32 ? 4 * i : type == TNP_F16 ? 2 * i : type == TNP_Q8_0 ? i : i / 2;
 
-	_mm_prefetch((const char *)base + i * unit, _MM_HINT_T1);
+	_mm_prefetch((const char *)base + at, _MM_HINT_T1);
 }
 
 INLINE float scale_at(const uint16_t *s) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(*s))); }
@@ -77,7 +108,7 @@ INLINE float scale_at(const uint16_t *s) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm
 #define KEEP(y) __asm__("" : "+x"(y))
 
 /* ---- scores -------------------------------------------------------------------------------------- */
-/* acc[r][j] += q[r][d] * k[d][8j..], d over [d0, d1). ks: scales of the block of d0 as floats (Q8_0). */
+/* acc[r][j] += q[r][d] * k[d][8j..], d over [d0, d1). ks: scales of the block of d0 as floats (Q8_0, Q4_0). */
 INLINE void score_dims(const uint32_t type, const uint32_t R, __m256 acc[ATTN_ROWS][TV], const float *q,
 	size_t ldq, const struct source *src, const float *ks, uint32_t d0, uint32_t d1)
 {
@@ -93,9 +124,9 @@ INLINE void score_dims(const uint32_t type, const uint32_t R, __m256 acc[ATTN_RO
 			x[r] = _mm256_broadcast_ss(q + r * ldq + d);
 		UNROLL
 		for (uint32_t j = 0; j < TV; j++) {
-			__m256 y = load8(type, src->k[j / 2], (size_t)d * src->k_stride + j % 2 * V);
+			__m256 y = load_key(type, src->k[j / 2], d, src->k_stride, j % 2 * V);
 
-			if (type == TNP_Q8_0)
+			if (attn_has_scales(type))
 				y = _mm256_mul_ps(y, _mm256_load_ps(ks + V * j));
 			KEEP(y);
 			UNROLL
@@ -116,7 +147,7 @@ INLINE void scores(const uint32_t type, const uint32_t R, const struct attn_shap
 		UNROLL
 	for (uint32_t j = 0; j < TV; j++)
 		acc[r][j] = _mm256_setzero_ps();
-	if (type != TNP_Q8_0) {
+	if (!attn_has_scales(type)) {
 		score_dims(type, R, acc, q, s->pad, src, NULL, 0, s->dim);
 	} else {
 		for (uint32_t b = 0; b < src->blocks; b++) {
@@ -196,14 +227,15 @@ INLINE void mix(const uint32_t type, const uint32_t R, const uint32_t NV, const 
 			UNROLL
 			for (uint32_t r = 0; r < R; r++)
 				x[r] = _mm256_broadcast_ss(&p[r][half * ATTN_HALF + i]);
-			if (type == TNP_Q8_0)
+			if (attn_has_scales(type))
 				scale = _mm256_set1_ps(
 					scale_at(src->vs[half] + (size_t)i * src->blocks + h / 32));
 			UNROLL
 			for (uint32_t j = 0; j < NV; j++) {
-				__m256 y = load8(type, src->v[half], (size_t)i * src->v_stride + h + V * j);
+				__m256 y =
+					load_value(type, src->v[half], (size_t)i * src->v_stride + h + V * j);
 
-				if (type == TNP_Q8_0)
+				if (attn_has_scales(type))
 					y = _mm256_mul_ps(y, scale);
 				KEEP(y);
 				UNROLL
@@ -262,6 +294,7 @@ INLINE void tile(const uint32_t type, const uint32_t R, const struct attn_shape 
 TILE_ROWS(TNP_F32)
 TILE_ROWS(TNP_F16)
 TILE_ROWS(TNP_Q8_0)
+TILE_ROWS(TNP_Q4_0)
 
 static void avx2_tile_wide(const struct attn_shape *s, const float *wide, uint32_t n, const float *q,
 	const int32_t *lo, const int32_t *hi, float *st, size_t stride)
@@ -284,6 +317,8 @@ static void avx2_tile_page(const struct attn_shape *s, const struct attn_half ha
 		tile_TNP_F16(s, &src, n, q, lo, hi, st, stride);
 	else if (s->type == TNP_Q8_0)
 		tile_TNP_Q8_0(s, &src, n, q, lo, hi, st, stride);
+	else if (s->type == TNP_Q4_0)
+		tile_TNP_Q4_0(s, &src, n, q, lo, hi, st, stride);
 	else
 		tile_TNP_F32(s, &src, n, q, lo, hi, st, stride);
 }
@@ -295,9 +330,9 @@ INLINE void widen(const uint32_t type, const struct attn_shape *s, const struct 
 
 	for (uint32_t d = 0; d < s->pad; d++)
 		for (uint32_t j = 0; j < TV; j++) {
-			__m256 y = load8(type, src->k[j / 2], (size_t)d * src->k_stride + j % 2 * V);
+			__m256 y = load_key(type, src->k[j / 2], d, src->k_stride, j % 2 * V);
 
-			if (type == TNP_Q8_0)
+			if (attn_has_scales(type))
 				y = _mm256_mul_ps(y,
 					load8(TNP_F16, src->ks[j / 2],
 						(size_t)(d / 32) * src->page + j % 2 * V));
@@ -306,9 +341,9 @@ INLINE void widen(const uint32_t type, const struct attn_shape *s, const struct 
 	for (uint32_t t = 0; t < ATTN_TILE; t++)
 		for (uint32_t h = 0; h < s->pad; h += V) {
 			uint32_t half = t / ATTN_HALF, i = t % ATTN_HALF;
-			__m256 y = load8(type, src->v[half], (size_t)i * src->v_stride + h);
+			__m256 y = load_value(type, src->v[half], (size_t)i * src->v_stride + h);
 
-			if (type == TNP_Q8_0)
+			if (attn_has_scales(type))
 				y = _mm256_mul_ps(y,
 					_mm256_set1_ps(
 						scale_at(src->vs[half] + (size_t)i * src->blocks + h / 32)));
@@ -324,6 +359,8 @@ static void avx2_widen(const struct attn_shape *s, const struct attn_half half[2
 		widen(TNP_F16, s, &src, out);
 	else if (s->type == TNP_Q8_0)
 		widen(TNP_Q8_0, s, &src, out);
+	else if (s->type == TNP_Q4_0)
+		widen(TNP_Q4_0, s, &src, out);
 	else
 		widen(TNP_F32, s, &src, out);
 }

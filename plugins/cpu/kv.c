@@ -119,15 +119,15 @@ static void plane_copy(uint8_t *to, const uint8_t *from, size_t rows, size_t row
 static void head_copy(
 	uint8_t *to, const uint8_t *from, uint32_t type, uint32_t pad, uint32_t page, uint32_t n)
 {
-	size_t unit = type == TNP_F32 ? 4 : type == TNP_F16 ? 2 : 1, plane = (size_t)pad * page * unit;
-	size_t blocks = (pad + 31) / 32;
+	size_t plane = attn_plane(type, pad, page), blocks = (pad + 31) / 32;
+	size_t rows = type == TNP_Q4_0 ? pad / 2 : pad, scales = 2 * plane + 2 * blocks * page;
 
-	plane_copy(to, from, pad, page * unit, n * unit);
-	memcpy(to + plane, from + plane, (size_t)n * pad * unit);
-	if (type != TNP_Q8_0)
+	plane_copy(to, from, rows, plane / rows, plane / rows / page * n);
+	memcpy(to + plane, from + plane, plane / page * n);
+	if (!attn_has_scales(type))
 		return;
 	plane_copy(to + 2 * plane, from + 2 * plane, blocks, page * 2u, n * 2u);
-	memcpy(to + 2 * plane + blocks * page * 2, from + 2 * plane + blocks * page * 2, n * blocks * 2);
+	memcpy(to + scales, from + scales, n * blocks * 2);
 }
 
 tnp_rc kv_copy(
@@ -187,7 +187,8 @@ static void head_clean(uint8_t *head, uint32_t type, uint32_t pad, uint32_t page
 	else if (type == TNP_F16)
 		halves_clean((uint16_t *)head, n);
 	else
-		halves_clean((uint16_t *)(head + n), 2 * (size_t)((pad + 31) / 32) * page);
+		halves_clean((uint16_t *)(head + 2 * attn_plane(type, pad, page)),
+			2 * (size_t)((pad + 31) / 32) * page);
 }
 
 tnp_rc kv_write(struct tnp_kv *k, uint32_t group, uint32_t page, const void *in, struct tnp_error *e)

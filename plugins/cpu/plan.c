@@ -808,8 +808,9 @@ static tnp_rc plan_fill(struct builder *b)
 	if (p->slots.n && (p->lim.page_tokens < 16 || p->lim.page_tokens > 64 || p->lim.page_tokens % 16))
 		return cpu_fail(b->e, TNP_E_UNSUPPORTED, 0, "limits: a page holds 16, 32, 48 or 64 tokens");
 	if (p->slots.n && p->lim.kv_type != TNP_F32 && p->lim.kv_type != TNP_F16 &&
-		p->lim.kv_type != TNP_Q8_0)
-		return cpu_fail(b->e, TNP_E_UNSUPPORTED, 0, "limits: keys and values are F32, F16 or Q8_0");
+		p->lim.kv_type != TNP_Q8_0 && p->lim.kv_type != TNP_Q4_0)
+		return cpu_fail(
+			b->e, TNP_E_UNSUPPORTED, 0, "limits: keys and values are F32, F16, Q8_0 or Q4_0");
 	if (!arrays_make(b))
 		return cpu_fail(b->e, TNP_E_NOMEM, 0, "plan: no memory");
 	vals_make(b);

@@ -324,7 +324,7 @@ static tnp_rc kv_caps(
 {
 	if (!d || !types || !page_min || !page_max)
 		return cpu_fail(e, TNP_E_INVALID, 0, "kv_caps: NULL argument");
-	*types = TNP_TYPES(TNP_F32) | TNP_TYPES(TNP_F16) | TNP_TYPES(TNP_Q8_0);
+	*types = TNP_TYPES(TNP_F32) | TNP_TYPES(TNP_F16) | TNP_TYPES(TNP_Q8_0) | TNP_TYPES(TNP_Q4_0);
 	*page_min = 16;
 	*page_max = 64;
 	return TNP_OK;

@@ -151,6 +151,7 @@ static void plain_q8(void **state) { (void)state, all_of(NULL, 0, TNP_Q8_0); }
 static void windows_f16(void **state) { (void)state, all_of(NULL, 1, TNP_F16); }
 static void windows_q8(void **state) { (void)state, all_of(NULL, 1, TNP_Q8_0); }
 static void windows_f32(void **state) { (void)state, all_of(NULL, 1, TNP_F32); }
+static void plain_q4(void **state) { (void)state, all_of(NULL, 0, TNP_Q4_0); }
 static void baseline_f16(void **state) { (void)state, all_of("baseline", 0, TNP_F16); }
 
 int main(void)
@@ -161,6 +162,7 @@ int main(void)
 		cmocka_unit_test(windows_f16),
 		cmocka_unit_test(windows_q8),
 		cmocka_unit_test(windows_f32),
+		cmocka_unit_test(plain_q4),
 		cmocka_unit_test(baseline_f16),
 	};
 

@@ -132,6 +132,8 @@ static void heads_and_pages(void **state)
 		{ 256, 4, 2, TNP_F16, 64 },
 		{ 40, 5, 5, TNP_F16, 32 },
 		{ 20, 7, 1, TNP_F16, 32 },
+		{ 64, 6, 2, TNP_Q4_0, 32 },
+		{ 96, 4, 4, TNP_Q4_0, 16 },
 	};
 
 	(void)state;
@@ -146,7 +148,8 @@ static void heads_and_pages(void **state)
 		a.kv_heads = cases[i].kv_heads;
 		a.fused = i % 2;
 		(void)snprintf(name, sizeof name, "head %u x %u / %u", cases[i].dim, a.heads, a.kv_heads);
-		compare(name, &a, cases[i].kv, cases[i].page, N, cases[i].kv == TNP_Q8_0 ? 0.02 : 2e-3, 0.05);
+		compare(name, &a, cases[i].kv, cases[i].page, N,
+			cases[i].kv == TNP_Q8_0 || cases[i].kv == TNP_Q4_0 ? 0.02 : 2e-3, 0.05);
 	}
 }
 
