@@ -192,6 +192,14 @@ static bool wanted(const struct run *r, const struct item *it)
 	return !r->only;
 }
 
+/* Has the model the context and the pool the pages for it? The default context is N_CTX at most. */
+static bool fits(const struct run *r, const struct item *it)
+{
+	uint32_t per_seq = r->info->n_pages[0] / MAX_SEQS * r->info->page_tokens;
+
+	return it->kind == BATCH ? per_seq >= BATCH_PROMPT + BATCH_NEW : it->n + 8 <= r->info->n_ctx;
+}
+
 static int peer_measure(struct run *r, const struct item *it, double *out, struct error *e)
 {
 	char cmd[64];
@@ -276,7 +284,7 @@ static int bench(struct run *r, struct open_options *lo, bool json)
 	if (!rc)
 		report = bench_report("bench model", describe(r));
 	for (size_t i = 0; i < COUNT_OF(items) && !rc; i++) {
-		if (!wanted(r, &items[i]))
+		if (!wanted(r, &items[i]) || !fits(r, &items[i]))
 			continue;
 		rc = run_item(r, &items[i], report, &median, &e);
 		decode_rate = items[i].kind == DECODE ? median : decode_rate;
@@ -296,7 +304,7 @@ int cmd_bench_model(int argc, char **argv)
 	static const struct option longs[] = { OPEN_MODEL_LONGS, { "vs", 1, NULL, 'v' }, { "reps", 1, NULL, 'r' },
 		{ "only", 1, NULL, 'o' }, { "json", 0, NULL, 'j' }, { "help", 0, NULL, 'h' }, { 0 } };
 	struct open_options lo = { .model = "smollm2-135m",
-		.o = { .n_ctx = N_CTX, .step_tokens = 512, .step_seqs = MAX_SEQS, .step_out = MAX_SEQS } };
+		.o = { .step_tokens = 512, .step_seqs = MAX_SEQS, .step_out = MAX_SEQS } };
 	struct run r = { .reps = 5 };
 	bool json = false;
 	int c, taken;
