@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The daemon as it should be used: streaming, several models, cancel, ping, reload, drain, private mode."""
 import os, signal, subprocess, sys, time
+sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from tenon_e2e import *
 

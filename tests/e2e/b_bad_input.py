@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a hostile or broken client may try: each try gets a typed error, hurts only its own session, and leaves nothing."""
 import os, socket, sys, threading, time
+sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from tenon_e2e import *
 

@@ -3,6 +3,7 @@
 """kill -9 of clients and workers at random points: nothing leaks, every stream goes on with the bits of an undisturbed run.
 TENON_CHAOS_KILLS: how many of each (default: a short form for make check)."""
 import os, signal, sys, time
+sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from tenon_e2e import *
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Backends and models that fail: crash, hang, abort or device loss in a step, in loading, at the start; files that change."""
 import os, shutil, signal, sys, time
+sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from tenon_e2e import *
 

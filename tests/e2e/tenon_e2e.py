@@ -14,6 +14,28 @@ TINY2 = os.path.join(BUILD, "tests/tiny/q8_0.gguf")
 SLOWER = float(os.environ.get("TENON_E2E_SLOWER", "1"))  # sanitizer builds set more
 
 OK, AGAIN, TIMEOUT = 0, -11, -12
+LIBTENON = BUILD + "/.libs/libtenon.so"
+
+
+def load_sanitizer_first():
+    """A libtenon built with AddressSanitizer wants its run time before Python's own libraries: start again with it."""
+    try:
+        needs = b"libasan.so" in open(LIBTENON, "rb").read()
+    except OSError:
+        return
+    if not needs or "TENON_E2E_PRELOADED" in os.environ:
+        return
+    path = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
+    env = dict(os.environ, TENON_E2E_PRELOADED=os.environ.get("ASAN_OPTIONS", ""), LD_PRELOAD=os.path.realpath(path),
+               ASAN_OPTIONS="detect_leaks=0", TENON_E2E_SLOWER=os.environ.get("TENON_E2E_SLOWER", "4"))
+    sys.stdout.flush()
+    os.execve(sys.executable, [sys.executable, *sys.argv], env)
+
+
+load_sanitizer_first()
+if "TENON_E2E_PRELOADED" in os.environ:  # what is started from here takes care of itself, leaks included
+    os.environ.pop("LD_PRELOAD", None)
+    os.environ["ASAN_OPTIONS"] = os.environ["TENON_E2E_PRELOADED"]
 STATE, TOKENS, DONE, ERROR, EMBEDDING, PONG = range(1, 7)
 
 
@@ -197,7 +219,7 @@ _lib = None
 def lib():
     global _lib
     if _lib is None:
-        _lib = C.CDLL(os.environ.get("TENON_E2E_LIB", BUILD + "/.libs/libtenon.so"))  # a sanitizer's needs its run time first
+        _lib = C.CDLL(LIBTENON)
         _lib.tenon_error_name.restype = C.c_char_p
     return _lib
 
