@@ -364,6 +364,7 @@ static void on_bell(struct watch *w, uint32_t events)
 	(void)events;
 	bell_drain(s->link.bell);
 	loop_wake(&s->d->loop, &s->source);
+	bell_found(s->link.bell, ring_ready(&s->link.in));
 }
 
 static int watch_all(struct session *s, struct error *e)

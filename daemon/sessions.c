@@ -308,7 +308,8 @@ static void resume_accept(struct timer *t, uint64_t now_ns)
 
 /* ---- doorbells --------------------------------------------------------------------------------------------------- */
 
-static void rung(void *ctx, const uint8_t nonce[16])
+/* True if there was something to take. */
+static bool rung(void *ctx, const uint8_t nonce[16])
 {
 	struct daemon *d = ctx;
 
@@ -318,9 +319,10 @@ static void rung(void *ctx, const uint8_t nonce[16])
 
 		if (!memcmp(s->link.nonce, nonce, sizeof s->link.nonce)) {
 			loop_wake(&d->loop, &s->source);
-			return;
+			return s->source.ready(&s->source);
 		}
 	}
+	return false;
 }
 
 static void on_hub(struct watch *w, uint32_t events)

@@ -24,7 +24,7 @@
 /* A socket with a context of its own, and the descriptor that tells of it. */
 struct zend {
 	void *ctx, *sock;
-	int kick_fd, watch_fd;
+	int kick_fd, watch_fd, zmq_fd;
 };
 
 static int zend_set(struct zend *z, int option, int value)
@@ -47,15 +47,14 @@ static void zend_close(struct zend *z)
 static bool zend_watch(struct zend *z)
 {
 	struct epoll_event ev = { .events = EPOLLIN };
-	int fd = -1;
-	size_t len = sizeof fd;
+	size_t len = sizeof z->zmq_fd;
 
 	z->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (z->kick_fd < 0)
 		return false;
 	z->watch_fd = bell_watch(z->kick_fd, EPOLLIN);
-	return z->watch_fd >= 0 && !zmq_getsockopt(z->sock, ZMQ_FD, &fd, &len) &&
-		!epoll_ctl(z->watch_fd, EPOLL_CTL_ADD, fd, &ev);
+	return z->watch_fd >= 0 && !zmq_getsockopt(z->sock, ZMQ_FD, &z->zmq_fd, &len) &&
+		!epoll_ctl(z->watch_fd, EPOLL_CTL_ADD, z->zmq_fd, &ev);
 }
 
 static bool zend_options(struct zend *z)
@@ -163,7 +162,7 @@ static void dealer_close(struct bell *b)
 	mem_free(d);
 }
 
-static const struct bell_ops dealer_ops = { dealer_ring, dealer_fd, dealer_drain, dealer_close };
+static const struct bell_ops dealer_ops = { dealer_ring, dealer_fd, dealer_drain, dealer_close, NULL };
 
 /* With IMMEDIATE a send before the connection stands is lost, and the first request would wait for a park to end. */
 static void dealer_await(struct zend *z)
@@ -208,6 +207,9 @@ struct bell_hub {
 	struct bell_routed **places;
 	size_t n_places, n_taken;
 	uint64_t n_unknown;
+	uint32_t futile;
+	int timer_fd;
+	bool muted;
 };
 
 struct bell_routed {
@@ -296,7 +298,7 @@ static void routed_close(struct bell *b)
 	mem_free(r);
 }
 
-static const struct bell_ops routed_ops = { routed_ring, routed_fd, routed_drain, routed_close };
+static const struct bell_ops routed_ops = { routed_ring, routed_fd, routed_drain, routed_close, NULL };
 
 int bell_hub_bell(struct bell_hub *h, const uint8_t nonce[16], struct bell **out)
 {
@@ -347,6 +349,7 @@ int bell_hub_open(const char *dir, struct bell_hub **out, struct error *e)
 		mem_free(h);
 		return error_set(e, TENON_E_NOMEM, "ZeroMQ bell: out of memory");
 	}
+	h->timer_fd = -1;
 	rc = zend_open(&h->z, ZMQ_ROUTER, 1, e);
 	if (!rc) {
 		rc = hub_bind(h, dir, e);
@@ -365,17 +368,46 @@ const char *bell_hub_endpoint(const struct bell_hub *h) { return h->endpoint; }
 int bell_hub_fd(const struct bell_hub *h) { return h->z.watch_fd; }
 uint64_t bell_hub_n_unknown(const struct bell_hub *h) { return h->n_unknown; }
 
-void bell_hub_drain(struct bell_hub *h, void (*rung)(void *ctx, const uint8_t nonce[16]), void *ctx)
+static void hub_listen(struct bell_hub *h, bool listen)
+{
+	struct epoll_event ev = { .events = listen ? EPOLLIN : 0 };
+
+	h->muted = !listen;
+	(void)epoll_ctl(h->z.watch_fd, EPOLL_CTL_MOD, h->z.zmq_fd, &ev);
+}
+
+/* Muted: messages stay where they are, and ZeroMQ stops reading from who sends too many. */
+static bool hub_is_muted(struct bell_hub *h)
+{
+	uint64_t n_expired;
+
+	if (h->muted && read(h->timer_fd, &n_expired, sizeof n_expired) == sizeof n_expired)
+		hub_listen(h, true);
+	return h->muted;
+}
+
+static void hub_judge(struct bell_hub *h, bool found)
+{
+	h->futile = found ? 0 : h->futile + 1;
+	if (h->futile < BELL_FUTILE_MAX || !bell_mute_timer(&h->timer_fd, h->z.watch_fd))
+		return;
+	h->futile = 0;
+	hub_listen(h, false);
+}
+
+void bell_hub_drain(struct bell_hub *h, bool (*rung)(void *ctx, const uint8_t nonce[16]), void *ctx)
 {
 	uint8_t nonce[ZBELL_NONCE + 1];
 	int n = 0, len;
 
 	zend_unkick(&h->z);
-	for (; n < ZBELL_BATCH && (len = zend_receive(&h->z, nonce, sizeof nonce)) >= 0; n++) {
-		if (len == ZBELL_NONCE && h->places[hub_place(h, nonce)])
-			rung(ctx, nonce);
-		else
-			h->n_unknown++;
+	if (hub_is_muted(h))
+		return;
+	for (; n < ZBELL_BATCH && !h->muted && (len = zend_receive(&h->z, nonce, sizeof nonce)) >= 0; n++) {
+		bool known = len == ZBELL_NONCE && h->places[hub_place(h, nonce)];
+
+		h->n_unknown += !known;
+		hub_judge(h, known && rung(ctx, nonce));
 	}
 	if (n == ZBELL_BATCH)
 		zend_kick(&h->z);
@@ -386,6 +418,8 @@ void bell_hub_close(struct bell_hub *h)
 	if (!h)
 		return;
 	zend_close(&h->z);
+	if (h->timer_fd >= 0)
+		(void)close(h->timer_fd);
 	(void)unlink(h->endpoint + strlen("ipc://"));
 	mem_free(h->places);
 	mem_free(h);

@@ -65,19 +65,24 @@ struct bell; /* one end: rings the peer, and has a descriptor that becomes reada
 int  bell_ring(struct bell *b);  /* never waits; a lost bell costs <= IPC_PARK_MAX_MS */
 int  bell_fd(struct bell *b);
 void bell_drain(struct bell *b); /* makes bell_fd unreadable again */
+/* After a drain: was there something to take? A bell that rang 64 times in a row for nothing is not heard for
+ * BELL_MUTE_MS: a flood of bells costs the one who rings, hardly the one who listens. */
+void bell_found(struct bell *b, bool found);
+#define BELL_MUTE_MS 20
 void bell_close(struct bell *b);
 
 int bell_eventfd_create(int ring_fd, int wait_fd, struct bell **out, struct error *e); /* takes both descriptors */
 /* ZeroMQ, client side: DEALER with the nonce as routing id. */
 int bell_zmq_connect(const char *endpoint, const uint8_t nonce[16], struct bell **out, struct error *e);
 
-/* ZeroMQ, daemon side: one ROUTER for all sessions. bell_hub_drain calls `rung` with each nonce that rang;
- * unknown ones are counted and dropped. */
+/* ZeroMQ, daemon side: one ROUTER for all sessions. bell_hub_drain calls `rung` with each nonce that rang, which says
+ * whether there was something to take (see bell_found; here all sessions' bells are muted together); unknown nonces are
+ * counted and dropped. */
 struct bell_hub;
 int  bell_hub_open(const char *dir, struct bell_hub **out, struct error *e); /* binds DIR/bell */
 const char *bell_hub_endpoint(const struct bell_hub *h);
 int  bell_hub_fd(const struct bell_hub *h);
-void bell_hub_drain(struct bell_hub *h, void (*rung)(void *ctx, const uint8_t nonce[16]), void *ctx);
+void bell_hub_drain(struct bell_hub *h, bool (*rung)(void *ctx, const uint8_t nonce[16]), void *ctx);
 int  bell_hub_bell(struct bell_hub *h, const uint8_t nonce[16], struct bell **out); /* rings that session */
 uint64_t bell_hub_n_unknown(const struct bell_hub *h); /* bells of nobody's nonce: a forger */
 void bell_hub_close(struct bell_hub *h); /* after all of its bells */

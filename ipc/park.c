@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #define SPIN_LOAD_NS (20 * NS_PER_MS) /* how long a look at the machine's load is believed */
@@ -21,6 +22,27 @@ void bell_close(struct bell *b)
 {
 	if (b)
 		b->ops->close(b);
+}
+
+void bell_found(struct bell *b, bool found)
+{
+	if (b->ops->found)
+		b->ops->found(b, found);
+}
+
+bool bell_mute_timer(int *timer_fd, int ep)
+{
+	struct itimerspec once = { .it_value.tv_nsec = BELL_MUTE_MS * (long)NS_PER_MS };
+	struct epoll_event ev = { .events = EPOLLIN, .data.u32 = 1 };
+
+	if (*timer_fd < 0) {
+		*timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+		if (*timer_fd >= 0 && epoll_ctl(ep, EPOLL_CTL_ADD, *timer_fd, &ev)) {
+			(void)close(*timer_fd);
+			*timer_fd = -1;
+		}
+	}
+	return *timer_fd >= 0 && !timerfd_settime(*timer_fd, 0, &once, NULL);
 }
 
 int bell_watch(int fd, uint32_t events)

@@ -35,10 +35,11 @@ typedef int trip_fn(struct duo *d, int end, bool first, char *mark);
 
 /* ---- the ways ------------------------------------------------------------------------------------------------------ */
 
-static void nobody(void *ctx, const uint8_t nonce[16])
+static bool somebody(void *ctx, const uint8_t nonce[16])
 {
 	(void)ctx;
 	(void)nonce;
+	return true;
 }
 
 static void ring_park(struct duo *d, int end)
@@ -48,7 +49,7 @@ static void ring_park(struct duo *d, int end)
 	struct pollfd p = { .fd = hub ? bell_hub_fd(d->hub) : bell_fd(l->bell), .events = POLLIN };
 
 	if (hub)
-		bell_hub_drain(d->hub, nobody, NULL);
+		bell_hub_drain(d->hub, somebody, NULL);
 	else
 		bell_drain(l->bell);
 	if (!park_begin(&l->tx, &l->in))

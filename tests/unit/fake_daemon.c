@@ -233,10 +233,11 @@ static void welcome(struct fake_daemon *d)
 	d->n_sessions++;
 }
 
-static void nobody(void *ctx, const uint8_t nonce[16])
+static bool somebody(void *ctx, const uint8_t nonce[16])
 {
 	(void)ctx;
 	(void)nonce;
+	return true;
 }
 
 static int watch(struct fake_daemon *d, struct pollfd *p)
@@ -276,7 +277,7 @@ static void turn(struct fake_daemon *d)
 	(void)poll(p, (nfds_t)n, park_all(d) ? IPC_PARK_MAX_MS : 0);
 	hub_quiet = !(p[2].revents & POLLIN);
 	if (!hub_quiet)
-		bell_hub_drain(d->hub, nobody, NULL);
+		bell_hub_drain(d->hub, somebody, NULL);
 	for (int i = 0; i < FAKE_SESSIONS; i++) {
 		struct fake_session *s = d->sessions[i];
 		bool gone;

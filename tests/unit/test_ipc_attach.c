@@ -138,10 +138,11 @@ static void pass_frame(struct link *from, struct link *to, uint64_t id)
 	ring_consumed(&to->in);
 }
 
-static void count_rung(void *ctx, const uint8_t nonce[16])
+static bool count_rung(void *ctx, const uint8_t nonce[16])
 {
 	(void)nonce;
 	++*(int *)ctx;
+	return true;
 }
 
 static bool readable(int fd, int ms)
@@ -256,6 +257,41 @@ static void stranger_at_the_bell_is_counted(void **st)
 	assert_int_equal(rung, 1);
 	(void)zmq_close(s);
 	(void)zmq_ctx_term(ctx);
+	link_close(&c.link);
+	link_close(&d);
+}
+
+static bool futile_rung(void *ctx, const uint8_t nonce[16])
+{
+	(void)count_rung(ctx, nonce);
+	return false;
+}
+
+/* A client that rings without sending anything: heard 64 times, then for a while not at all, and so on. */
+static void flooding_client_is_muted(void **st)
+{
+	struct world *w = *st;
+	struct client c = { .bell = WIRE_BELL_ZMQ };
+	uint64_t until, n_rings = 0;
+	struct link d;
+	int rung = 0;
+
+	attach_pair(w, &c, w->hub, &d);
+	until = clock_now_ns() + 200 * NS_PER_MS;
+	while (clock_now_ns() < until) {
+		n_rings += bell_ring(c.link.bell) == TENON_OK;
+		if (readable(bell_hub_fd(w->hub), 0))
+			bell_hub_drain(w->hub, futile_rung, &rung);
+	}
+	assert_true(n_rings > 64 && rung >= 64);
+	assert_true(rung <= 64 * (200 / BELL_MUTE_MS + 2));
+	rung = 0;
+	for (int tries = 0; tries < 100 && !rung; tries++) {
+		(void)bell_ring(c.link.bell);
+		(void)readable(bell_hub_fd(w->hub), 20);
+		bell_hub_drain(w->hub, count_rung, &rung);
+	}
+	assert_true(rung > 0);
 	link_close(&c.link);
 	link_close(&d);
 }
@@ -625,20 +661,23 @@ static void death_of_a_forked_client_is_seen(void **st)
 {
 	struct world *w = *st;
 	struct peer_id who;
-	int go[2], fd, status;
+	int go[2], ready[2], fd, status;
 	char one;
 	pid_t pid;
 
-	assert_int_equal(pipe(go), 0);
+	assert_int_equal(pipe(go) || pipe(ready), 0);
 	pid = fork();
 	if (!pid) {
 		(void)raw_connect(w);
-		if (!fork())
-			(void)!read(go[0], &one, 1);
+		if (!fork()) {
+			(void)!write(ready[1], "x", 1);
+			_exit(read(go[0], &one, 1) != 1);
+		}
 		_exit(read(go[0], &one, 1) != 1);
 	}
 	fd = accept_soon(w, &who);
 	assert_int_equal(who.pid, pid);
+	assert_int_equal(read(ready[0], &one, 1), 1);
 	assert_false(readable(who.pidfd, 0));
 	assert_int_equal(kill(pid, SIGKILL), 0);
 	assert_true(readable(who.pidfd, 1000));
@@ -647,6 +686,8 @@ static void death_of_a_forked_client_is_seen(void **st)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	(void)close(go[0]);
 	(void)close(go[1]);
+	(void)close(ready[0]);
+	(void)close(ready[1]);
 	(void)close(fd);
 	(void)close(who.pidfd);
 }
@@ -698,13 +739,13 @@ int main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = { T(zmq_session_end_to_end), T(eventfd_session_end_to_end),
 		T(without_a_hub_the_bell_is_an_eventfd), T(stranger_at_the_bell_is_counted),
-		T(second_daemon_is_refused), T(listener_guards_its_directory), T(nobody_listens),
-		T(silent_daemon_times_out), T(refusal_carries_code_and_text), T(every_wrong_hello_is_typed),
-		T(hello_of_every_length), T(extra_descriptors_are_refused), T(every_wrong_welcome_is_typed),
-		T(client_cannot_change_sizes), T(client_cannot_write_what_the_daemon_owns),
-		T(punched_frame_ends_the_session), T(unsealed_or_wrong_descriptors_are_not_mapped),
-		T(forked_child_cannot_touch_the_rings), T(death_of_a_forked_client_is_seen),
-		T(failed_allocations_leave_nothing_behind) };
+		T(flooding_client_is_muted), T(second_daemon_is_refused), T(listener_guards_its_directory),
+		T(nobody_listens), T(silent_daemon_times_out), T(refusal_carries_code_and_text),
+		T(every_wrong_hello_is_typed), T(hello_of_every_length), T(extra_descriptors_are_refused),
+		T(every_wrong_welcome_is_typed), T(client_cannot_change_sizes),
+		T(client_cannot_write_what_the_daemon_owns), T(punched_frame_ends_the_session),
+		T(unsealed_or_wrong_descriptors_are_not_mapped), T(forked_child_cannot_touch_the_rings),
+		T(death_of_a_forked_client_is_seen), T(failed_allocations_leave_nothing_behind) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

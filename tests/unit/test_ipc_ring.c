@@ -283,6 +283,45 @@ static void hostile_eventfd_never_blocks_the_ringer(void **st)
 	bell_drain(p->a.bell);
 }
 
+/* 64 rings for nothing: not heard for a while, then heard again, what came meanwhile included. */
+static void futile_bells_are_muted_for_a_while(void **st)
+{
+	struct pair *p = *st;
+	struct pollfd f = { .fd = bell_fd(p->b.bell), .events = POLLIN };
+	uint64_t t0;
+
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < 64; i++) {
+			assert_int_equal(bell_ring(p->a.bell), 0);
+			assert_int_equal(poll(&f, 1, 0), 1);
+			bell_drain(p->b.bell);
+			bell_found(p->b.bell, false);
+		}
+		t0 = clock_now_ns();
+		assert_int_equal(bell_ring(p->a.bell), 0);
+		assert_int_equal(poll(&f, 1, 5000), 1);
+		assert_true(clock_now_ns() - t0 > BELL_MUTE_MS * NS_PER_MS / 2);
+		bell_drain(p->b.bell);
+		assert_int_equal(poll(&f, 1, 0), 1);
+		bell_drain(p->b.bell);
+		bell_found(p->b.bell, true);
+	}
+}
+
+/* A bell that rings for something now and then is never muted. */
+static void useful_bells_are_always_heard(void **st)
+{
+	struct pair *p = *st;
+	struct pollfd f = { .fd = bell_fd(p->b.bell), .events = POLLIN };
+
+	for (int i = 0; i < 1000; i++) {
+		assert_int_equal(bell_ring(p->a.bell), 0);
+		assert_int_equal(poll(&f, 1, 0), 1);
+		bell_drain(p->b.bell);
+		bell_found(p->b.bell, i % 60 == 0);
+	}
+}
+
 static void link_is_rebuilt_from_descriptors(void **st)
 {
 	struct pair *p = *st;
@@ -311,7 +350,8 @@ int main(void)
 		T(impossible_tails_end_the_session), T(tail_that_goes_back_ends_the_session),
 		T(impossible_heads_end_the_session), T(impossible_lengths_end_the_session),
 		T(nothing_allocates_or_rings_while_awake), T(sleeper_is_rung_once_for_each_sleep),
-		T(hostile_eventfd_never_blocks_the_ringer), T(link_is_rebuilt_from_descriptors) };
+		T(hostile_eventfd_never_blocks_the_ringer), T(link_is_rebuilt_from_descriptors),
+		T(futile_bells_are_muted_for_a_while), T(useful_bells_are_always_heard) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
