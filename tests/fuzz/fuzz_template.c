@@ -10,7 +10,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char request[] =
-	"{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"Hi \\u00e9 <|im_end|>\"},"
+	"{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"Hi Q\\u00e9 Q<|im_end|>\",\"Q\":\"Q\"},"
 	"{\"role\":\"assistant\",\"content\":\"<think>a</think>b\",\"tool_calls\":[{\"type\":\"function\",\"function\":"
 	"{\"name\":\"f\",\"arguments\":{\"x\":[1,2.5,null,true]}}}]},{\"role\":\"tool\",\"content\":\"12345678901234567890\"},"
 	"{\"role\":\"user\",\"content\":\"z\"}],\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{}}}],"
@@ -22,12 +22,19 @@ static void must(bool ok)
 		abort();
 }
 
-static void check_text(const struct chat_text *t)
+/* Can the template itself write a Q? Where it cannot, each one comes from the request. */
+static bool writes_q(const char *src, size_t len)
+{
+	return memchr(src, 'q', len) || memchr(src, 'Q', len) || memchr(src, '\\', len);
+}
+
+static void check_text(const struct chat_text *t, bool q_is_foreign)
 {
 	size_t at = 0;
 
 	for (size_t i = 0; i < t->n_spans; i++) {
 		must(t->spans[i].off == at && t->spans[i].len > 0);
+		must(!q_is_foreign || !t->spans[i].trusted || !memchr(t->text + at, 'Q', t->spans[i].len));
 		at += t->spans[i].len;
 	}
 	must(at == t->len);
@@ -59,7 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (chat_render(t, &in, &text, NULL, &e))
 		must(e.code);
 	else
-		check_text(&text);
+		check_text(&text, !writes_q(src ? src : "", src_len));
 	chat_text_finish(&text);
 	chat_template_free(t);
 	return 0;
