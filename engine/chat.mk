@@ -8,7 +8,7 @@ libchat_la_SOURCES = engine/chat.c engine/chat.h engine/jinja_ast.h engine/jinja
 	engine/jinja_format.h engine/jinja_format_num.c engine/jinja_globals.c engine/jinja_int.c engine/jinja_int.h \
 	engine/jinja_items.c engine/jinja_json.c engine/jinja_json.h engine/jinja_lexer.c engine/jinja_loop.c \
 	engine/jinja_loop.h engine/jinja_member.c engine/jinja_methods.c engine/jinja_methods.h engine/jinja_methods_str.c \
-	engine/jinja_num.c engine/jinja_parser.c engine/jinja_parser.h engine/jinja_repr.c engine/jinja_scope.c \
+	engine/jinja_num.c engine/jinja_parser.c engine/jinja_parser.h engine/jinja_pprint.c engine/jinja_repr.c engine/jinja_scope.c \
 	engine/jinja_str.c engine/jinja_str.h engine/jinja_strops.c engine/jinja_strops.h engine/jinja_tests.c \
 	engine/jinja_tojson.c engine/jinja_unicode.c engine/jinja_unicode.h engine/jinja_value.c engine/jinja_value.h \
 	engine/jinja_wrap.c engine/jinja_wrap.h

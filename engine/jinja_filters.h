@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Filters, by file: jinja_filters.c (table, conversions, numbers), jinja_filters_seq.c (sequences),
- * jinja_filters_lazy.c (those that give generators), jinja_filters_text.c, jinja_tojson.c. `self` is what is filtered.
+ * jinja_filters_lazy.c (those that give generators), jinja_filters_text.c, jinja_pprint.c, jinja_tojson.c. `self` is what is filtered.
  */
 #ifndef ENGINE_JINJA_FILTERS_H
 #define ENGINE_JINJA_FILTERS_H
@@ -11,6 +11,7 @@
 		struct jinja *j, struct jval self, struct jval *argv, const struct jcall *call)
 
 JFILTER(tojson);
+JFILTER(pprint);
 /* sequences */
 JFILTER(dictsort);
 JFILTER(first);
@@ -43,7 +44,6 @@ JFILTER(forceescape);
 JFILTER(format);
 JFILTER(indent);
 JFILTER(lower);
-JFILTER(pprint);
 JFILTER(replace);
 JFILTER(safe);
 JFILTER(string);

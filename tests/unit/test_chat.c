@@ -111,14 +111,13 @@ static void check_spans(const struct chat_text *t)
 
 /* ---- the recorded cases ---- */
 
-static void test_features(void **state)
+static void run_features(const char *file, size_t n_cases)
 {
 	struct buf b;
 	size_t at = 0, n = 0, bad = 0;
 	char *line;
 
-	(void)state;
-	read_data("tests/data/chat/features.jsonl", &b);
+	read_data(file, &b);
 	while ((line = next_line(&b, &at))) {
 		json_t *c = parse_line(line), *src = json_object_get(c, "template");
 		const char *context;
@@ -138,8 +137,15 @@ static void test_features(void **state)
 		json_decref(c);
 	}
 	buf_finish(&b);
-	assert_int_equal(n, 305);
+	assert_int_equal(n, n_cases);
 	assert_int_equal(bad, 0);
+}
+
+static void test_features(void **state)
+{
+	(void)state;
+	run_features("tests/data/chat/features.jsonl", 305);
+	run_features("tests/data/chat/more.jsonl.gz", 3638);
 }
 
 struct source {		     /* a template of the fixtures */
