@@ -4,8 +4,8 @@
  * the owner allows it and the machine has a core to spare.
  */
 #include "daemon/loop.h"
+#include "ipc/ipc.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -192,28 +192,11 @@ static bool doze_all(struct loop *l, bool quiet)
 
 /* ---- spinning -------------------------------------------------------------------------------------------------------- */
 
-/* Threads that want to run now, of the whole machine: the fourth field of /proc/loadavg begins with their number. */
-static uint32_t count_runnable(void)
-{
-	char text[128], *field = text;
-	int fd = open("/proc/loadavg", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-
-	if (fd >= 0)
-		(void)close(fd);
-	if (n <= 0)
-		return 0;
-	text[n] = 0;
-	for (int i = 0; i < 3 && field; i++)
-		field = strchr(field, ' ') ? strchr(field, ' ') + 1 : NULL;
-	return field ? (uint32_t)strtoul(field, NULL, 10) : 0;
-}
-
 static bool machine_idle(struct loop *l)
 {
 	if (l->now_ns - l->load_ns >= LOAD_NS) {
 		l->load_ns = l->now_ns;
-		l->machine_idle = count_runnable() <= l->n_cpus;
+		l->machine_idle = spin_runnable() <= l->n_cpus;
 	}
 	return l->machine_idle;
 }
@@ -228,15 +211,6 @@ static bool any_ready(struct loop *l)
 			return true;
 	}
 	return false;
-}
-
-static void cpu_pause(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("isb");
-#endif
 }
 
 /* True: something came, or may have (a descriptor was served). */
@@ -255,7 +229,7 @@ static bool spin(struct loop *l)
 				l->spin_misses = 0;
 				return true;
 			}
-			cpu_pause();
+			spin_pause();
 		}
 		now = clock_now_ns();
 		if (now - l->polled_ns > SPIN_POLL_NS)
