@@ -77,6 +77,7 @@ chaos: all $(check_DATA)
 
 if HAVE_CMOCKA
 check_PROGRAMS += tests/unit/test_daemon
+THREAD_TESTS += tests/unit/test_daemon
 TESTS += tests/unit/test_daemon
 tests_unit_test_daemon_SOURCES = tests/unit/test_daemon.c tests/unit/fake_worker.c tests/unit/fake_worker.h
 tests_unit_test_daemon_CPPFLAGS = $(libdaemon_la_CPPFLAGS)
