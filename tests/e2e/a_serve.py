@@ -142,8 +142,9 @@ def test_drain():
     with Daemon(CONF) as d:
         c = Client(d)
         c.ask("x", max_tokens=2)
-        i = c.submit("y", max_tokens=400, ignore_eos=1)
-        while not c.open[i].ids:
+        # enough work that the daemon still drains when the late request comes, however fast the machine
+        busy = [c.submit(f"y{k}", max_tokens=1500, ignore_eos=1) for k in range(24)]
+        while not c.open[busy[-1]].ids:
             c.next()
         os.kill(d.pid, signal.SIGTERM)
         wait_until("draining", lambda: "draining" in d.log_text())
@@ -153,9 +154,10 @@ def test_drain():
         except Failure as e:
             assert e.name in ("draining", "gone"), e
         j = c.submit("z", max_tokens=2)
-        a, b = c.finish(i, j)
-        assert a.done and a.done["n_generated"] == 400, a.__dict__
-        assert b.error and b.error.name == "draining"
+        *all_busy, late = c.finish(*busy, j)
+        for a in all_busy:
+            assert a.done and a.done["n_generated"] == 1500, a.__dict__
+        assert late.error and late.error.name == "draining"
         assert d.proc.wait(10) == 0
         try:
             while c.next(2000):
