@@ -229,6 +229,16 @@ int request_data(struct request *r, const uint8_t *data, uint32_t bytes)
 	return TENON_OK;
 }
 
+/* Only where the config asks for it, and the first part only: a log line has an end. */
+static void log_prompt(const struct request *r)
+{
+	if (!r->d->conf.log.prompts || r->f.r.input == WIRE_IDS)
+		return;
+	TOPIC_LOG(r->d, LOG_TRACE, "prompt", "session=%llu request=%llu text=%.*s",
+		(unsigned long long)r->session->link.session, (unsigned long long)r->id,
+		(int)MIN_OF(r->payload_bytes, 900u), (const char *)r->payload);
+}
+
 int request_end(struct request *r)
 {
 	uint64_t now_ns = r->d->loop.now_ns;
@@ -239,6 +249,7 @@ int request_end(struct request *r)
 	r->state = REQUEST_WAITING;
 	r->time.arrived_ns = now_ns;
 	r->f.r.arrived_s = (uint32_t)time(NULL);
+	log_prompt(r);
 	if (r->f.r.deadline_ns &&
 		!timer_set(&r->d->loop.timers, &r->deadline,
 			now_ns + MIN_OF(r->f.r.deadline_ns, UINT64_MAX / 4))) {

@@ -251,6 +251,13 @@ def test_logs_hold_no_prompts():
             json.loads(line)
 
 
+def test_logs_hold_prompts_when_asked():
+    with Daemon('log = { level = "trace"; prompts = true; };\n') as d:
+        with Client(d) as c:
+            c.ask("my secret passphrase", max_tokens=8)
+        assert "text=my secret passphrase" in d.log_text()
+
+
 def test_idle_costs_nothing():
     with Daemon() as d:
         clients = [Client(d, eventfd=i % 2 == 0, events_bytes=65536, submit_bytes=65536) for i in range(64)]
