@@ -33,3 +33,5 @@ tests_unit_test_bench_ipc_CPPFLAGS = $(tenon_CPPFLAGS)
 tests_unit_test_bench_ipc_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_bench_ipc_LDADD = $(IPC_LIBS) $(BASE_LIBS) $(JANSSON_LIBS) $(CMOCKA_LIBS) -lm
 endif
+dist_check_SCRIPTS += tests/cli/generate
+TESTS += tests/cli/generate

@@ -235,7 +235,7 @@ def test_slow_reader():
             ref = whole.ask("tell me", max_tokens=1900, ignore_eos=1)
             r = Raw(d)
             for i in range(4):
-                r.begin(i + 1, b"tell me", max_tokens=1900, flags=LAST)  # 4 x 1900 frames of about 32 bytes: over 64 KiB
+                r.begin(i + 1, b"tell me", max_tokens=1900, flags=LAST, rflags=1)  # 4 x 1900 frames of about 32 bytes: over 64 KiB
             wait_until("a full ring pauses", lambda: any(s["paused"] for s in d.ctl("sessions")["sessions"]), 20)
             began = time.monotonic()
             assert other.ask("quick", max_tokens=4).done
@@ -257,7 +257,7 @@ def test_slow_reader():
             # never read: cancelled with a reason
             r = Raw(d)
             for i in range(4):
-                r.begin(i + 1, b"tell me", max_tokens=1900, flags=LAST)
+                r.begin(i + 1, b"tell me", max_tokens=1900, flags=LAST, rflags=1)
             wait_until("cancelled", lambda: d.status()["sessions"]["slow_cancelled"] >= 1, 20)
             codes = set()
             while len(codes) < 4:
