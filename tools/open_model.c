@@ -29,6 +29,9 @@ int open_model_option(const char *cmd, int c, const char *arg, struct open_optio
 		return -1;
 	case OPT_THREADS:
 		return cli_parse_u64(cmd, "--threads", arg, 1, 1024, &o->threads) ? 1 : -1;
+	case OPT_ISA:
+		o->isa = arg;
+		return 1;
 	}
 	return 0;
 }
@@ -45,16 +48,18 @@ static void take_types(const struct open_options *o, struct model_options *m)
 
 static int open_backend(const struct open_options *o, struct opened *out, struct error *e)
 {
-	struct plugins_config c = {
-		.dirs = out->dirs, .n_dirs = 1, .options = out->options, .n_options = o->threads != 0
-	};
+	const char *name = o->backend ? o->backend : "cpu";
+	struct plugins_config c = { .dirs = out->dirs, .n_dirs = 1, .options = out->options };
 	int rc = plugins_default_dir(out->dir, sizeof out->dir, e);
 
 	if (rc)
 		return rc;
 	out->dirs[0] = out->dir;
 	(void)snprintf(out->threads, sizeof out->threads, "%llu", (unsigned long long)o->threads);
-	out->options[0] = (struct plugin_option){ o->backend ? o->backend : "cpu", "threads", out->threads };
+	if (o->threads)
+		out->options[c.n_options++] = (struct plugin_option){ name, "threads", out->threads };
+	if (o->isa)
+		out->options[c.n_options++] = (struct plugin_option){ name, "isa", o->isa };
 	rc = plugins_open(&c, &out->plugins, e);
 	return rc ? rc : backend_open(out->plugins, o->backend, 0, &out->backend, e);
 }

@@ -12,6 +12,7 @@ struct open_options {		/* zero-initialise; NULL and 0 mean defaults */
 	const char *precision;	/* --precision fast|exact */
 	const char *kv;		/* --kv f32|f16|q8_0|q4_0 */
 	uint64_t threads;	/* --threads: the backend's "threads" option */
+	const char *isa;	/* --isa: the backend's "isa" option */
 	struct model_options o; /* everything else; path and backend are filled here */
 };
 
@@ -21,15 +22,15 @@ struct opened {
 	struct model *model;
 	char dir[4096], path[4096], threads[24];
 	const char *dirs[1];
-	struct plugin_option options[1];
+	struct plugin_option options[2];
 };
 
 /* The long options above, for a command's table; values beyond any character. */
-enum { OPT_BACKEND = 0x200, OPT_PRECISION, OPT_KV, OPT_THREADS };
+enum { OPT_BACKEND = 0x200, OPT_PRECISION, OPT_KV, OPT_THREADS, OPT_ISA };
 #define OPEN_MODEL_LONGS                                                                                     \
 	{ "model", required_argument, NULL, 'm' }, { "backend", required_argument, NULL, OPT_BACKEND },      \
 		{ "precision", required_argument, NULL, OPT_PRECISION },                                     \
-		{ "kv", required_argument, NULL, OPT_KV },                                                   \
+		{ "kv", required_argument, NULL, OPT_KV }, { "isa", required_argument, NULL, OPT_ISA },      \
 	{                                                                                                    \
 		"threads", required_argument, NULL, OPT_THREADS                                              \
 	}
@@ -38,6 +39,7 @@ enum { OPT_BACKEND = 0x200, OPT_PRECISION, OPT_KV, OPT_THREADS };
 	"      --backend NAME       compute backend (default: the best there is, cpu)\n"                     \
 	"      --precision P        fast (activations may be quantised; default) or exact (floats)\n"        \
 	"      --kv TYPE            keys and values as f32, f16 (default), q8_0 or q4_0\n"                   \
+	"      --isa NAME           instructions the backend may use (cpu: baseline, avx2, avx512vnni)\n"       \
 	"      --threads N          compute threads of the backend (default: what this process may use)\n"
 
 /* 1: the option was taken; 0: not one of these; -1: a usage error was printed. */
