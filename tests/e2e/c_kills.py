@@ -82,7 +82,7 @@ def test_workers_killed_at_random_points():
                     if all(c.open[i].ended for i in ids):
                         break
                     c.next(20)
-                os.kill(d.worker_pid(), signal.SIGKILL)
+                d.kill_worker()
                 killed += 1
             for i, a in enumerate(c.finish(*ids)):
                 assert a.done, (round, i, a.error)
@@ -106,7 +106,7 @@ def test_cancel_and_kill_together():
                     c.next(20)
                 for i in ids[::2]:
                     c.cancel(i)
-                os.kill(d.worker_pid(), signal.SIGKILL)
+                d.kill_worker()
                 for i in ids[1::4]:
                     c.cancel(i)
                 for a in c.finish():

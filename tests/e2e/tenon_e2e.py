@@ -121,6 +121,16 @@ class Daemon:
     def worker_pid(self):
         return wait_until("a worker", lambda: next(iter(children_of(self.pid)), None))
 
+    def kill_worker(self):
+        """kill -9; a worker that was reaped between the look and the kill is looked for again."""
+        def try_once():
+            try:
+                os.kill(self.worker_pid(), signal.SIGKILL)
+                return True
+            except ProcessLookupError:
+                return None
+        wait_until("a worker to kill", try_once)
+
     def baseline(self, sessions=0, seconds=10):
         """Nothing of any client is left: sessions, requests, shared memory, pages."""
         def calm():
