@@ -7,7 +7,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 
 enum {
 	DEFAULT_CONTEXT = 8192,
@@ -308,17 +307,6 @@ static int open_pool(struct model *m, struct error *e)
 	return m->slots.n ? backend_kv_open(m->bm, &k, e) : TENON_OK;
 }
 
-/* A backend that repacked has read pages of the file that it will not read again. They leave this process, not the page
- * cache; what is used in place after all comes back by itself. */
-static void let_go_of_file(const struct model *m)
-{
-	uint64_t bytes;
-	const void *map = gguf_map(m->file, &bytes);
-
-	if (gguf_fd(m->file) >= 0)
-		(void)madvise((void *)(uintptr_t)map, bytes, MADV_DONTNEED);
-}
-
 static int open_compute(struct model *m, const struct model_options *o, struct error *e)
 {
 	struct tnp_limits lim;
@@ -334,12 +322,10 @@ static int open_compute(struct model *m, const struct model_options *o, struct e
 		return rc;
 	lim = limits_at(m, m->info.n_ctx);
 	rc = backend_model_open(m->backend, m->g, &lim, &m->bm, e);
-	if (m->info.weights_own_bytes)
+	if (!rc && m->info.weights_own_bytes)
 		gguf_forget(m->file); /* the backend has copies: the file need not stay resident beside them */
 	if (!rc)
 		rc = open_pool(m, e);
-	if (!rc && m->info.weights_own_bytes)
-		let_go_of_file(m);
 	return rc ? rc : model_step_open(m, e);
 }
 

@@ -22,7 +22,6 @@ struct model_options { /* zero members mean defaults */
 	uint32_t step_out;         /* most rows of logits of one step; default step_seqs */
 	uint32_t page_tokens;      /* default 32 */
 	uint64_t kv_bytes;         /* KV pool budget; default: room for one full context, at least 4 x 1024 tokens */
-	uint32_t threads_hint;     /* unused by backends; for reports */
 	uint64_t memory_limit;     /* most that the model may take in all; 0: what the machine and control groups leave */
 	bool measure_only;         /* fills model_info, takes no memory for weights and pages; no steps then */
 };
