@@ -206,6 +206,8 @@ def test_quotas():
         for i in range(3):
             cs[i].cancel(many[i])
             cs[i].finish(many[i])
+        # a cancelled request counts against its user until the worker has let go of it
+        wait_until("the worker's word on the cancelled ones", lambda: d.status()["requests"]["open"] == 0)
         assert cs[0].ask("y", max_tokens=1).done
         for c in cs:
             c.close()
