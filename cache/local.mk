@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # cache/kv: page numbers and block tables (worker side); no device calls.
 noinst_LTLIBRARIES += libcache_kv.la
-libcache_kv_la_SOURCES = cache/kv/pages.c cache/kv/pages.h
+libcache_kv_la_SOURCES = cache/kv/pages.c cache/kv/pages.h cache/kv/prefix.h cache/kv/tier.h
 
 if HAVE_CMOCKA
 check_PROGRAMS += tests/unit/test_pages

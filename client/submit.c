@@ -70,7 +70,10 @@ static void request_numbers(const struct tenon_request *r, struct wire_request *
 	w->priority = r->priority;
 	w->deadline_ns = r->deadline_ns;
 	w->flags = (r->ignore_eos ? WIRE_R_IGNORE_EOS : 0) | (r->show_special ? WIRE_R_ECHO_SPECIAL : 0) |
-		(r->embed ? WIRE_R_EMBED : 0);
+		(r->embed ? WIRE_R_EMBED : 0) | (r->no_reuse ? WIRE_R_NO_REUSE : 0) |
+		(r->pin ? WIRE_R_PIN : 0) | (r->durable ? WIRE_R_DURABLE : 0);
+	w->ttft_ms = r->ttft_ms;
+	w->tpot_ms = r->tpot_ms;
 }
 
 /* A struct of an older header is shorter: what it lacks has its default. */
@@ -78,7 +81,7 @@ static int request_frame(
 	const struct tenon *t, const struct tenon_request *from, struct frame_request *f, struct error *e)
 {
 	struct tenon_request r = request_init;
-	size_t model_len;
+	size_t model_len, tenant_len;
 	int rc;
 
 	if (from->size < offsetof(struct tenon_request, max_tokens) || from->size > sizeof r)
@@ -95,6 +98,9 @@ static int request_frame(
 	model_len = r.model ? strlen(r.model) : 0;
 	f->model = r.model ? r.model : "";
 	f->r.model_bytes = (uint32_t)MIN_OF(model_len, (size_t)WIRE_MAX_MODEL_BYTES + 1);
+	tenant_len = r.tenant ? strlen(r.tenant) : 0;
+	f->tenant = r.tenant ? r.tenant : "";
+	f->r.tenant_bytes = (uint32_t)MIN_OF(tenant_len, (size_t)WIRE_MAX_TENANT_BYTES + 1);
 	f->bias = (const struct wire_bias *)r.bias;
 	f->r.n_bias = (uint32_t)MIN_OF(r.n_bias, (size_t)WIRE_MAX_BIAS + 1);
 	f->history = NULL;

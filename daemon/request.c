@@ -118,6 +118,7 @@ static bool keep_body(struct request *r, const struct frame_request *f, const ui
 	r->f = *f;
 	r->f.model = moved(f->model, from, r->body);
 	r->f.bias = moved(f->bias, from, r->body);
+	r->f.tenant = moved(f->tenant, from, r->body);
 	for (uint32_t i = 0; i < f->r.n_stop; i++)
 		r->f.stop[i].s = moved(f->stop[i].s, from, r->body);
 	r->f.history = NULL;

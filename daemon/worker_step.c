@@ -183,7 +183,8 @@ static int serve(struct stepper *s, struct command *c)
 	c->options.path = c->path;
 	c->options.backend = s->backend;
 	rc = model_open(&c->options, &m->model, &c->error);
-	sc.model = m->model;
+	if (!rc)
+		sc.engine = sched_engine_of(m->model);
 	if (!rc)
 		rc = sched_create(&sc, &sink, &m->sched, &c->error);
 	if (rc) {

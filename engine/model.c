@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "engine/model_priv.h"
 #include <pthread.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -268,6 +269,22 @@ static int over_budget(const struct model *m, const struct model_options *o, con
 		m->name, need, have, lack);
 }
 
+/* Pages of two loads may be exchanged when the weights, the layout of pages and whatever decides their bits are equal. */
+static void take_compat(struct model *m, const uint8_t layout[32])
+{
+	const struct tnp_device *d = backend_device(m->backend);
+	crypto_generichash_state s;
+
+	(void)crypto_generichash_init(&s, NULL, 0, sizeof m->info.kv_compat);
+	(void)crypto_generichash_update(&s, gguf_digest(m->file), 32);
+	(void)crypto_generichash_update(&s, layout, 32);
+	(void)crypto_generichash_update(
+		&s, (const uint8_t *)backend_name(m->backend), strlen(backend_name(m->backend)) + 1);
+	(void)crypto_generichash_update(&s, (const uint8_t *)d->isa, strnlen(d->isa, sizeof d->isa));
+	(void)crypto_generichash_update(&s, (const uint8_t *)&m->info.precision, sizeof m->info.precision);
+	(void)crypto_generichash_final(&s, m->info.kv_compat, sizeof m->info.kv_compat);
+}
+
 static int balance(struct model *m, const struct model_options *o, struct error *e)
 {
 	uint64_t available =
@@ -284,6 +301,9 @@ static int balance(struct model *m, const struct model_options *o, struct error 
 		i->n_pages[g] = (uint32_t)l.n_pages;
 		i->page_bytes[g] = l.sizes.kv_page[g];
 	}
+	i->invariant = backend_has(m->backend, TNP_F_INVARIANT);
+	i->kv_io = backend_has(m->backend, TNP_F_KV_IO);
+	take_compat(m, l.sizes.kv_compat);
 	i->weights_mapped_bytes = l.sizes.weights_mapped;
 	i->weights_own_bytes = l.sizes.weights_own;
 	i->workspace_bytes = l.sizes.workspace;
@@ -323,7 +343,8 @@ static int open_compute(struct model *m, const struct model_options *o, struct e
 	lim = limits_at(m, m->info.n_ctx);
 	rc = backend_model_open(m->backend, m->g, &lim, &m->bm, e);
 	if (!rc && m->info.weights_own_bytes)
-		gguf_forget(m->file); /* the backend has copies: the file need not stay resident beside them */
+		gguf_forget(
+			m->file); /* the backend has copies: the file need not stay resident beside them */
 	if (!rc)
 		rc = open_pool(m, e);
 	return rc ? rc : model_step_open(m, e);

@@ -40,6 +40,8 @@ struct model_info {
 	uint64_t n_params;
 	bool is_encoder;                      /* gives embeddings, not tokens */
 	uint32_t pooling;                     /* TNP_POOL_* of an encoder */
+	bool invariant, kv_io;                /* of the backend: equal bits in any company; pages can be read and written */
+	uint8_t kv_compat[32];                /* of this file on this backend: equal means pages may be exchanged */
 };
 
 struct model;

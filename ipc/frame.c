@@ -6,8 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-#define FRAME_MAX_HISTORY (1u << 24)
-#define FRAME_MAX_SIZE	  4096u /* of struct wire_request of some later version */
+#define FRAME_MAX_HISTORY   (1u << 24)
+#define FRAME_MAX_TARGET_MS 3600000u
+#define FRAME_MAX_SIZE	    4096u /* of struct wire_request of some later version */
 
 static uint32_t frame_padded(uint32_t bytes) { return (bytes + 3) & ~3u; }
 
@@ -88,8 +89,13 @@ static int frame_request_ranges(const struct wire_request *r, struct error *e)
 		return frame_bad(e, "stop", "over 16 strings");
 	if (r->n_bias > WIRE_MAX_BIAS)
 		return frame_bad(e, "bias", "over 1024 entries");
-	return r->model_bytes > WIRE_MAX_MODEL_BYTES ? frame_bad(e, "model", "name over 255 bytes")
-						     : TENON_OK;
+	if (r->model_bytes > WIRE_MAX_MODEL_BYTES)
+		return frame_bad(e, "model", "name over 255 bytes");
+	if (r->tenant_bytes > WIRE_MAX_TENANT_BYTES)
+		return frame_bad(e, "tenant", "name over 63 bytes");
+	return r->ttft_ms > FRAME_MAX_TARGET_MS || r->tpot_ms > FRAME_MAX_TARGET_MS
+		? frame_bad(e, "ttft_ms, tpot_ms", "over an hour")
+		: TENON_OK;
 }
 
 static int frame_request_rules(
@@ -101,8 +107,10 @@ static int frame_request_rules(
 		return frame_bad(e, "traffic_class", "unknown class");
 	if (r->flags & ~WIRE_R_ALL)
 		return frame_bad(e, "flags", "unknown bits");
-	if (from_client && r->arrived_s)
-		return frame_bad(e, "arrived_s", "not for clients");
+	if (from_client && (r->arrived_s || r->tenant_weight))
+		return frame_bad(e, "arrived_s, tenant_weight", "not for clients");
+	if ((r->flags & WIRE_R_DURABLE) && r->traffic_class != WIRE_OFFLINE)
+		return frame_bad(e, "durable", "only for offline requests");
 	if (r->payload_bytes > max_payload)
 		return error_set(e, TENON_E_TOO_LONG,
 			"request: payload of %llu bytes: over the limit of %llu",
@@ -126,13 +134,22 @@ static bool frame_text_valid(const char *s, uint32_t len)
 	return utf8_valid(s, len, NULL) && !memchr(s, 0, len);
 }
 
+static int frame_name_check(const char *what, const char *s, uint32_t len, struct error *e)
+{
+	for (uint32_t i = 0; i < len; i++)
+		if ((unsigned char)s[i] < ' ' || s[i] == 0x7f)
+			return frame_bad(e, what, "control character in the name");
+	return frame_text_valid(s, len) ? TENON_OK : frame_bad(e, what, "not UTF-8");
+}
+
 static int frame_request_contents(const struct frame_request *f, struct error *e)
 {
-	for (uint32_t i = 0; i < f->r.model_bytes; i++)
-		if ((unsigned char)f->model[i] < ' ' || f->model[i] == 0x7f)
-			return frame_bad(e, "model", "control character in the name");
-	if (!frame_text_valid(f->model, f->r.model_bytes))
-		return frame_bad(e, "model", "not UTF-8");
+	int rc = frame_name_check("model", f->model, f->r.model_bytes, e);
+
+	if (!rc)
+		rc = frame_name_check("tenant", f->tenant, f->r.tenant_bytes, e);
+	if (rc)
+		return rc;
 	for (uint32_t i = 0; i < f->r.n_stop; i++) {
 		if (!f->stop[i].len || f->stop[i].len > WIRE_MAX_STOP_BYTES)
 			return frame_bad(e, "stop", "string of 0 or over 256 bytes");
@@ -189,7 +206,10 @@ static int frame_request_parts(struct cursor *c, struct frame_request *f, struct
 	if (!f->bias)
 		return frame_cut_off(e, "bias");
 	f->history = cursor_take(c, f->r.n_history * (uint32_t)sizeof *f->history);
-	return f->history ? TENON_OK : frame_cut_off(e, "history");
+	if (!f->history)
+		return frame_cut_off(e, "history");
+	f->tenant = cursor_take(c, f->r.tenant_bytes);
+	return f->tenant ? TENON_OK : frame_cut_off(e, "tenant");
 }
 
 int frame_request_parse(const void *body, uint32_t bytes, uint16_t flags, bool from_client,
@@ -225,7 +245,8 @@ uint32_t frame_request_bytes(const struct frame_request *f)
 
 	for (uint32_t i = 0; i < f->r.n_stop; i++)
 		n += 4 + frame_padded(f->stop[i].len);
-	return n + f->r.n_bias * (uint32_t)sizeof *f->bias + f->r.n_history * (uint32_t)sizeof *f->history;
+	return n + f->r.n_bias * (uint32_t)sizeof *f->bias + f->r.n_history * (uint32_t)sizeof *f->history +
+		frame_padded(f->r.tenant_bytes);
 }
 
 /* Appends `bytes` and zeroes up to the next multiple of 4. */
@@ -253,7 +274,8 @@ uint32_t frame_request_write(const struct frame_request *f, void *out, uint32_t 
 		at = frame_append(at, f->stop[i].s, f->stop[i].len);
 	}
 	at = frame_append(at, f->bias, r.n_bias * (uint32_t)sizeof *f->bias);
-	(void)frame_append(at, f->history, r.n_history * (uint32_t)sizeof *f->history);
+	at = frame_append(at, f->history, r.n_history * (uint32_t)sizeof *f->history);
+	(void)frame_append(at, f->tenant, r.tenant_bytes);
 	return all;
 }
 

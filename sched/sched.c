@@ -4,7 +4,7 @@
 #include "sched/sched_priv.h"
 #include <string.h>
 
-enum { DEFAULT_WAITING = 1024, DEFAULT_CHUNK = 128 };
+enum { DEFAULT_WAITING = 1024 };
 
 /* ---- lists -------------------------------------------------------------------------------------------------- */
 
@@ -56,14 +56,16 @@ static int buffers_create(struct sched *s, const struct model_info *info)
 	return s->plan && s->planned && s->logits ? TENON_OK : TENON_E_NOMEM;
 }
 
-int sched_create(const struct sched_config *c, const struct sched_sink *sink, struct sched **out, struct error *e)
+int sched_create(
+	const struct sched_config *c, const struct sched_sink *sink, struct sched **out, struct error *e)
 {
-	const struct model_info *info = model_info(c->model);
+	const struct model_info *info = c->engine.info;
 	struct sched *s;
 	int rc;
 
 	if (info->is_encoder)
-		return error_set(e, TENON_E_UNSUPPORTED, "model '%s': an encoder gives embeddings, not text", info->name);
+		return error_set(e, TENON_E_UNSUPPORTED, "model '%s': an encoder gives embeddings, not text",
+			info->name);
 	s = mem_zalloc(MEM_SCHED, 1, sizeof *s);
 	if (!s)
 		return error_set(e, TENON_E_NOMEM, "scheduler: out of memory");
@@ -71,11 +73,13 @@ int sched_create(const struct sched_config *c, const struct sched_sink *sink, st
 	s->sink = *sink;
 	s->c.max_running = MIN_OF(c->max_running ? c->max_running : info->step_seqs, info->step_seqs);
 	s->c.max_running = MIN_OF(s->c.max_running, info->step_out);
-	s->c.max_waiting = c->max_waiting ? c->max_waiting : DEFAULT_WAITING;
-	s->c.chunk_tokens = c->chunk_tokens ? c->chunk_tokens : DEFAULT_CHUNK;
+	for (uint32_t k = 0; k < SCHED_CLASSES; k++)
+		if (!s->c.class[k].max_waiting)
+			s->c.class[k].max_waiting = DEFAULT_WAITING;
 	rc = kv_pages_create(info->n_groups, info->n_pages, info->page_tokens, &s->pages, e);
 	if (!rc && buffers_create(s, info))
-		rc = error_set(e, TENON_E_NOMEM, "scheduler: out of memory for %u rows of logits", info->step_out);
+		rc = error_set(
+			e, TENON_E_NOMEM, "scheduler: out of memory for %u rows of logits", info->step_out);
 	if (rc)
 		sched_destroy(s);
 	else
@@ -115,8 +119,8 @@ void sched_tell_tokens(struct sched *s, struct seq *q, uint32_t from, const stru
 {
 	if (from == q->n_tokens && !q->text.len)
 		return;
-	s->sink.tokens(s->sink.ctx, q->id, q->tokens + from, q->n_tokens - from, q->text.data, q->text.len, lp,
-		lp ? 1 + q->n_logprobs : 0);
+	s->sink.tokens(s->sink.ctx, q->id, q->tokens + from, q->n_tokens - from, q->text.data, q->text.len,
+		lp, lp ? 1 + q->n_logprobs : 0);
 	buf_clear(&q->text);
 }
 
@@ -124,7 +128,7 @@ void sched_end_done(struct sched *s, struct seq *q, uint32_t finish)
 {
 	struct wire_done d;
 
-	seq_fill_done(q, finish, &d);
+	seq_fill_done(q, finish, sched_now(s), &d);
 	take_out(s, q);
 	s->st.ended++;
 	s->sink.done(s->sink.ctx, q->id, &d);
@@ -144,26 +148,32 @@ void sched_end_error(struct sched *s, struct seq *q, int code, const char *text)
 /* Everything that makes a request impossible for ever, or the queue full now. */
 static int check(const struct sched *s, const struct sched_request *r, struct error *e)
 {
-	const struct model_info *info = model_info(s->c.model);
+	const struct model_info *info = s->c.engine.info;
 	uint64_t total = (uint64_t)r->n_prompt + (r->max_tokens ? r->max_tokens : 1);
 
 	if (!r->n_prompt)
 		return error_set(e, TENON_E_INVALID, "prompt: empty; give at least one token");
 	if (total > info->n_ctx)
-		return error_set(e, TENON_E_TOO_LONG, "prompt of %u tokens and max_tokens %u: the context holds %u; shorten one of them",
+		return error_set(e, TENON_E_TOO_LONG,
+			"prompt of %u tokens and max_tokens %u: the context holds %u; shorten one of them",
 			r->n_prompt, r->max_tokens, info->n_ctx);
 	if (r->n_history && (uint64_t)r->n_prompt + r->n_history > info->n_ctx)
-		return error_set(e, TENON_E_TOO_LONG, "history of %u tokens: over the context of %u", r->n_history, info->n_ctx);
+		return error_set(e, TENON_E_TOO_LONG, "history of %u tokens: over the context of %u",
+			r->n_history, info->n_ctx);
 	for (uint32_t i = 0; i < r->n_prompt; i++)
 		if (r->prompt[i] < 0 || (uint32_t)r->prompt[i] >= info->n_vocab)
-			return error_set(e, TENON_E_INVALID, "prompt: token id %d at %u is outside the vocabulary of %u",
+			return error_set(e, TENON_E_INVALID,
+				"prompt: token id %d at %u is outside the vocabulary of %u",
 				(int)r->prompt[i], i, info->n_vocab);
 	for (uint32_t g = 0; g < info->n_groups; g++)
 		if ((total + info->page_tokens - 1) / info->page_tokens > info->n_pages[g])
-			return error_set(e, TENON_E_NOMEM, "request of %llu tokens: the KV pool holds %llu; raise kv_bytes or ask for less",
-				(unsigned long long)total, (unsigned long long)info->n_pages[g] * info->page_tokens);
-	if (s->waiting.n >= s->c.max_waiting)
-		return error_set(e, TENON_E_FULL, "queue: %u requests wait already; try again later", s->waiting.n);
+			return error_set(e, TENON_E_NOMEM,
+				"request of %llu tokens: the KV pool holds %llu; raise kv_bytes or ask for less",
+				(unsigned long long)total,
+				(unsigned long long)info->n_pages[g] * info->page_tokens);
+	if (s->waiting.n >= s->c.class[r->traffic_class % SCHED_CLASSES].max_waiting)
+		return error_set(
+			e, TENON_E_FULL, "queue: %u requests wait already; try again later", s->waiting.n);
 	return TENON_OK;
 }
 
@@ -176,7 +186,7 @@ int sched_submit(struct sched *s, const struct sched_request *r, struct error *e
 	if (!rc && find(s, r->id))
 		rc = error_set(e, TENON_E_INVALID, "request id: in use");
 	if (!rc)
-		rc = seq_create(r, s->c.model, &q, e);
+		rc = seq_create(r, &s->c.engine, &q, e);
 	if (rc)
 		return rc;
 	rc = seq_replay(q, &end, e);

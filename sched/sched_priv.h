@@ -22,6 +22,8 @@ struct sched {
 	struct sched_status st;
 };
 
+static inline uint64_t sched_now(const struct sched *s) { return s->c.engine.now_ns(s->c.engine.ctx); }
+
 void seq_list_append(struct seq_list *l, struct seq *q);
 void seq_list_prepend(struct seq_list *l, struct seq *q);
 void seq_list_remove(struct seq_list *l, struct seq *q);

@@ -4,7 +4,8 @@
 #include "sched/seq.h"
 #include <string.h>
 
-static int seq_tokens(struct seq *q, const struct sched_request *r, const struct model_info *info, struct error *e)
+static int seq_tokens(
+	struct seq *q, const struct sched_request *r, const struct model_info *info, struct error *e)
 {
 	uint64_t want = r->max_tokens ? (uint64_t)r->n_prompt + r->max_tokens : info->n_ctx;
 
@@ -22,9 +23,9 @@ static int seq_tokens(struct seq *q, const struct sched_request *r, const struct
 	return TENON_OK;
 }
 
-int seq_create(const struct sched_request *r, const struct model *m, struct seq **out, struct error *e)
+int seq_create(const struct sched_request *r, const struct sched_engine *g, struct seq **out, struct error *e)
 {
-	const struct model_info *info = model_info(m);
+	const struct model_info *info = g->info;
 	struct seq *q = mem_zalloc(MEM_SCHED, 1, sizeof *q);
 	int rc;
 
@@ -34,14 +35,14 @@ int seq_create(const struct sched_request *r, const struct model *m, struct seq 
 	q->deadline_ns = r->deadline_ns;
 	q->skip_bytes = r->history_text_bytes;
 	q->time = r->time;
-	q->submitted_ns = clock_now_ns();
+	q->submitted_ns = g->now_ns(g->ctx);
 	q->n_logprobs = r->sampling.n_logprobs;
 	buf_init(&q->text, MEM_SCHED, 0);
 	rc = seq_tokens(q, r, info, e);
 	if (!rc)
 		rc = sampler_create(&r->sampling, info->n_vocab, &q->sampler, e);
 	if (!rc)
-		rc = emitter_create(model_tokenizer(m), &r->emit, &q->emit, e);
+		rc = emitter_create(g->tokenizer, &r->emit, &q->emit, e);
 	if (!rc && !buf_reserve(&q->text, 4096))
 		rc = error_set(e, TENON_E_NOMEM, "request: out of memory");
 	if (rc) {
@@ -106,12 +107,14 @@ int seq_push(struct seq *q, int32_t token, enum emit_end *end, struct error *e)
 
 uint32_t seq_left(const struct seq *q) { return q->n_tokens - q->past; }
 
-void seq_fill_done(const struct seq *q, uint32_t finish, struct wire_done *d)
+void seq_fill_done(const struct seq *q, uint32_t finish, uint64_t now, struct wire_done *d)
 {
-	uint64_t now = clock_now_ns();
-
-	*d = (struct wire_done){ .finish = finish, .n_prompt = q->n_prompt, .n_generated = q->n_tokens - q->n_prompt,
-		.n_preempted = q->n_preempted, .n_replayed = q->n_history, .time = q->time };
+	*d = (struct wire_done){ .finish = finish,
+		.n_prompt = q->n_prompt,
+		.n_generated = q->n_tokens - q->n_prompt,
+		.n_preempted = q->n_preempted,
+		.n_replayed = q->n_history,
+		.time = q->time };
 	d->time.queue_ns = q->started_ns ? q->started_ns - q->submitted_ns : now - q->submitted_ns;
 	d->time.prefill_ns = q->first_ns ? q->first_ns - q->started_ns : 0;
 	d->time.decode_ns = q->first_ns ? q->last_ns - q->first_ns : 0;

@@ -32,7 +32,7 @@ struct seq {
 };
 
 /* Copies the request. NOMEM, INVALID (sampling, stops). */
-int seq_create(const struct sched_request *r, const struct model *m, struct seq **out, struct error *e);
+int seq_create(const struct sched_request *r, const struct sched_engine *g, struct seq **out, struct error *e);
 void seq_destroy(struct seq *q, struct kv_pages *pages);
 
 /* Feeds the history through the emitter: what an earlier worker told is not told again. *ended: the answer was
@@ -43,5 +43,5 @@ int seq_replay(struct seq *q, enum emit_end *end, struct error *e);
 int seq_push(struct seq *q, int32_t token, enum emit_end *end, struct error *e);
 
 uint32_t seq_left(const struct seq *q); /* tokens to compute before the next one can be sampled */
-void seq_fill_done(const struct seq *q, uint32_t finish, struct wire_done *d);
+void seq_fill_done(const struct seq *q, uint32_t finish, uint64_t now_ns, struct wire_done *d);
 #endif

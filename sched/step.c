@@ -8,6 +8,8 @@
 #include "sched/sched_priv.h"
 #include <string.h>
 
+enum { CHUNK_TOKENS = 128 };
+
 /* ---- who runs ------------------------------------------------------------------------------------------------ */
 
 static void expire(struct sched *s, struct seq_list *l, uint64_t now)
@@ -15,7 +17,8 @@ static void expire(struct sched *s, struct seq_list *l, uint64_t now)
 	for (struct seq *q = l->first, *next; q; q = next) {
 		next = q->next;
 		if (q->deadline_ns && now >= q->deadline_ns)
-			sched_end_error(s, q, TENON_E_TIMEOUT, "deadline: passed before the answer was complete");
+			sched_end_error(
+				s, q, TENON_E_TIMEOUT, "deadline: passed before the answer was complete");
 	}
 }
 
@@ -90,7 +93,9 @@ static void plan_add(struct sched *s, struct seq *q, uint32_t n)
 	struct step_seq *p = &s->plan[s->n_plan];
 	bool last = n == seq_left(q);
 
-	*p = (struct step_seq){ .tokens = q->tokens + q->past, .n_tokens = n, .past = q->past, .n_out = last };
+	*p = (struct step_seq){
+		.tokens = q->tokens + q->past, .n_tokens = n, .past = q->past, .n_out = last
+	};
 	for (uint32_t g = 0; g < kv_pages_groups(s->pages); g++) {
 		p->pages[g] = q->table.page[g];
 		p->n_pages[g] = q->table.n_pages;
@@ -125,7 +130,7 @@ static void plan_prompts(struct sched *s, uint32_t budget)
 		if (q->paused || seq_left(q) == 1 || s->n_plan >= s->c.max_running)
 			continue;
 		if (others)
-			n = MIN_OF(n, s->c.chunk_tokens);
+			n = MIN_OF(n, CHUNK_TOKENS);
 		if (!get_pages(s, q, n))
 			continue;
 		plan_add(s, q, n);
@@ -149,7 +154,7 @@ static void start_clock(struct sched *s, uint64_t now)
 static void take_token(struct sched *s, struct seq *q, float *row)
 {
 	struct sampler_logprob lp[1 + WIRE_MAX_LOGPROBS];
-	uint64_t t0 = clock_now_ns();
+	uint64_t t0 = sched_now(s);
 	enum emit_end end = EMIT_GO_ON;
 	uint32_t from = q->n_tokens;
 	struct error e = { 0 };
@@ -164,7 +169,7 @@ static void take_token(struct sched *s, struct seq *q, float *row)
 		sched_end_error(s, q, rc, e.text);
 		return;
 	}
-	q->last_ns = clock_now_ns();
+	q->last_ns = sched_now(s);
 	q->time.postprocess_ns += q->last_ns - t0;
 	if (!q->answered) {
 		q->answered = true;
@@ -193,8 +198,8 @@ static void take_result(struct sched *s, struct seq *q, struct step_seq *p)
 
 int sched_step(struct sched *s, struct error *e)
 {
-	const struct model_info *info = model_info(s->c.model);
-	uint64_t t0 = clock_now_ns();
+	const struct model_info *info = s->c.engine.info;
+	uint64_t t0 = sched_now(s);
 	int rc;
 
 	expire(s, &s->running, t0);
@@ -205,9 +210,9 @@ int sched_step(struct sched *s, struct error *e)
 	if (!s->n_plan)
 		return TENON_E_AGAIN;
 	start_clock(s, t0);
-	rc = model_step(s->c.model, s->plan, s->n_plan, e);
+	rc = s->c.engine.step(s->c.engine.ctx, s->plan, s->n_plan, e);
 	s->st.steps++;
-	s->st.step_ns += clock_now_ns() - t0;
+	s->st.step_ns += sched_now(s) - t0;
 	if (rc == TENON_E_BACKEND)
 		return rc;
 	for (uint32_t i = 0; i < s->n_plan; i++) {

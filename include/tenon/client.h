@@ -74,6 +74,11 @@ struct tenon_request {
 	int priority;      /* -100..100 */
 	uint64_t deadline_ns;
 	int ignore_eos, show_special, embed;
+	const char *tenant; /* for whom; NULL: this user's own. Others only as the daemon's `tenants` allow */
+	uint32_t ttft_ms, tpot_ms; /* wanted times to first token and per token; 0: what the class is set to */
+	int no_reuse;       /* 1: computes the whole prompt, though its prefix may be cached */
+	int pin;            /* 1: keeps the prompt's pages for later requests (templates, long documents) */
+	int durable;        /* 1, offline only: goes on when this session ends */
 };
 #define TENON_REQUEST_INIT { .size = sizeof(struct tenon_request), .top_p = 1.0f, .repeat_penalty = 1.0f }
 

@@ -16,6 +16,7 @@ struct built {
 
 static const struct wire_bias bias[] = { { 5, -3.5f }, { 0, 100 } };
 static const int32_t history[] = { 1, 2, 3 };
+static const char tenant[] = "acme-1"; /* its padding is looked at too */
 
 static struct frame_request good(void)
 {
@@ -29,8 +30,11 @@ static struct frame_request good(void)
 					   .repeat_penalty = 1,
 					   .seed = UINT64_MAX,
 					   .n_logprobs = 20,
-					   .flags = WIRE_R_IGNORE_EOS | WIRE_R_ECHO_SPECIAL },
+					   .flags = WIRE_R_IGNORE_EOS | WIRE_R_ECHO_SPECIAL,
+					   .tenant_bytes = 6,
+					   .tpot_ms = 40 },
 		.model = "smollm",
+		.tenant = tenant,
 		.stop = { { "\n\n", 2 }, { "\xe2\x82\xac", 3 } },
 		.bias = bias,
 		.history = history };
@@ -70,6 +74,8 @@ static void request_is_read_back(void **st)
 	assert_memory_equal(g.stop[0].s, "\n\n", 2);
 	assert_memory_equal(g.stop[1].s, "\xe2\x82\xac", 3);
 	assert_memory_equal(g.bias, bias, sizeof bias);
+	assert_int_equal(g.r.tenant_bytes, 6);
+	assert_memory_equal(g.tenant, tenant, 6);
 	assert_int_equal(g.payload_here, 5);
 	assert_memory_equal(g.payload, "hello", 5);
 }
@@ -128,7 +134,7 @@ static void every_wrong_number_is_typed(void **st)
 		int rc;
 		const char *word;
 	} t[] = { { AT(size), 0, TENON_E_PROTOCOL, "size" }, { AT(size), 104, TENON_E_PROTOCOL, "size" },
-		{ AT(size), 113, TENON_E_PROTOCOL, "size" }, { AT(size), 116, TENON_E_PROTOCOL, "size" },
+		{ AT(size), 129, TENON_E_PROTOCOL, "size" }, { AT(size), 132, TENON_E_PROTOCOL, "size" },
 		{ AT(size), UINT32_MAX, TENON_E_PROTOCOL, "size" },
 		{ AT(size), 8192, TENON_E_PROTOCOL, "size" }, { AT(input), 0, TENON_E_INVALID, "input" },
 		{ AT(input), 4, TENON_E_INVALID, "input" }, { AT(input), WIRE_IDS, TENON_E_INVALID, "ids" },
@@ -160,12 +166,19 @@ static void every_wrong_number_is_typed(void **st)
 		{ AT(frequency_penalty), bits(NAN), TENON_E_INVALID, "frequency_penalty" },
 		{ AT(penalty_window), 1 << 21, TENON_E_INVALID, "penalty_window" },
 		{ AT(n_logprobs), 21, TENON_E_INVALID, "n_logprobs" },
-		{ AT(flags), 8, TENON_E_INVALID, "flags" }, { AT(flags), 1u << 31, TENON_E_INVALID, "flags" },
+		{ AT(flags), 64, TENON_E_INVALID, "flags" },
+		{ AT(flags), WIRE_R_DURABLE, TENON_E_INVALID, "durable" },
+		{ AT(flags), 1u << 31, TENON_E_INVALID, "flags" },
 		{ AT(flags), WIRE_R_EMBED, TENON_E_INVALID, "embed" },
 		{ AT(n_history), 1, TENON_E_INVALID, "history" },
 		{ AT(n_history), UINT32_MAX, TENON_E_INVALID, "history" },
 		{ AT(arrived_s), 1, TENON_E_INVALID, "arrived_s" },
-		{ AT(history_text_bytes), 1, TENON_E_INVALID, "history" } };
+		{ AT(history_text_bytes), 1, TENON_E_INVALID, "history" },
+		{ AT(tenant_bytes), 64, TENON_E_INVALID, "tenant" },
+		{ AT(tenant_bytes), UINT32_MAX, TENON_E_INVALID, "tenant" },
+		{ AT(tenant_weight), 1, TENON_E_INVALID, "tenant_weight" },
+		{ AT(ttft_ms), 3600001, TENON_E_INVALID, "ttft_ms" },
+		{ AT(tpot_ms), UINT32_MAX, TENON_E_INVALID, "tpot_ms" } };
 	struct frame_request f = good(), g;
 	struct error e;
 
@@ -195,6 +208,10 @@ static void wrong_contents_are_typed(void **st)
 	b = build(&f, "hello", 5);
 	assert_int_equal(parse(&b, WIRE_LAST, true, &g, NULL), TENON_E_INVALID);
 	f.model = "smo\xfflm";
+	b = build(&f, "hello", 5);
+	assert_int_equal(parse(&b, WIRE_LAST, true, &g, NULL), TENON_E_INVALID);
+	f = good();
+	f.tenant = "ac\nme1";
 	b = build(&f, "hello", 5);
 	assert_int_equal(parse(&b, WIRE_LAST, true, &g, NULL), TENON_E_INVALID);
 	f = good();

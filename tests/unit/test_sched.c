@@ -84,7 +84,7 @@ static struct bench *bench_open(uint32_t kv_tokens, uint32_t max_running)
 	o.kv_bytes = (uint64_t)(kv_tokens ? kv_tokens : 16 * N_CTX) * 3 * 2 * 32 * 2 * 2;
 	if (model_open(&o, &b->m, &e))
 		fail_msg("%s", e.text);
-	if (sched_create(&(struct sched_config){ .model = b->m, .max_running = max_running, .chunk_tokens = 24 }, &sink, &b->s, &e))
+	if (sched_create(&(struct sched_config){ .engine = sched_engine_of(b->m), .max_running = max_running }, &sink, &b->s, &e))
 		fail_msg("%s", e.text);
 	return b;
 }
@@ -331,7 +331,7 @@ static void the_queue_has_an_end_and_deadlines_pass(void **st)
 
 	b = bench_open(0, 0);
 	sink.ctx = b;
-	assert_int_equal(sched_create(&(struct sched_config){ .model = b->m, .max_waiting = 2 }, &sink, &small, &e), 0);
+	assert_int_equal(sched_create(&(struct sched_config){ .engine = sched_engine_of(b->m), .class[0].max_waiting = 2 }, &sink, &small, &e), 0);
 	for (r.id = 1, r.deadline_ns = 0; r.id <= 2; r.id++)
 		assert_int_equal(sched_submit(small, &r, &e), 0);
 	assert_int_equal(sched_submit(small, &r, &e), TENON_E_FULL);
