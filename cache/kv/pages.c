@@ -5,7 +5,7 @@
 #include <string.h>
 
 struct group {
-	uint32_t *refs;  /* [n] */
+	uint32_t *refs;	 /* [n] */
 	uint32_t *stack; /* [n], the first n_free are free */
 	uint32_t n, n_free;
 };
@@ -27,12 +27,14 @@ static bool group_init(struct group *g, uint32_t n)
 	return true;
 }
 
-int kv_pages_create(uint32_t n_groups, const uint32_t *n_pages, uint32_t page_tokens, struct kv_pages **out, struct error *e)
+int kv_pages_create(uint32_t n_groups, const uint32_t *n_pages, uint32_t page_tokens, struct kv_pages **out,
+	struct error *e)
 {
 	struct kv_pages *p;
 
 	if (!n_groups || n_groups > KV_MAX_GROUPS || !page_tokens)
-		return error_set(e, TENON_E_INVALID, "pages: %u groups of %u tokens a page", n_groups, page_tokens);
+		return error_set(
+			e, TENON_E_INVALID, "pages: %u groups of %u tokens a page", n_groups, page_tokens);
 	p = mem_zalloc(MEM_KV, 1, sizeof *p);
 	if (!p)
 		return error_set(e, TENON_E_NOMEM, "pages: out of memory");
@@ -41,7 +43,8 @@ int kv_pages_create(uint32_t n_groups, const uint32_t *n_pages, uint32_t page_to
 	for (uint32_t g = 0; g < n_groups; g++)
 		if (!group_init(&p->group[g], n_pages[g])) {
 			kv_pages_destroy(p);
-			return error_set(e, TENON_E_NOMEM, "pages: out of memory for a list of %u", n_pages[g]);
+			return error_set(
+				e, TENON_E_NOMEM, "pages: out of memory for a list of %u", n_pages[g]);
 		}
 	*out = p;
 	return TENON_OK;
@@ -62,6 +65,11 @@ uint32_t kv_pages_free(const struct kv_pages *p, uint32_t group) { return p->gro
 uint32_t kv_pages_total(const struct kv_pages *p, uint32_t group) { return p->group[group].n; }
 uint32_t kv_pages_tokens(const struct kv_pages *p) { return p->page_tokens; }
 uint32_t kv_pages_groups(const struct kv_pages *p) { return p->n_groups; }
+
+uint32_t kv_page_refs(const struct kv_pages *p, uint32_t group, uint32_t page)
+{
+	return p->group[group].refs[page];
+}
 
 uint32_t kv_page_take(struct kv_pages *p, uint32_t group)
 {
@@ -131,6 +139,19 @@ int block_table_cover(struct block_table *t, struct kv_pages *p, uint64_t n_toke
 		for (uint32_t g = 0; g < p->n_groups; g++)
 			t->page[g][t->n_pages] = kv_page_take(p, g);
 	return TENON_OK;
+}
+
+uint32_t block_table_trim(struct block_table *t, struct kv_pages *p, uint32_t group, uint64_t first_position)
+{
+	uint64_t end = MIN_OF(first_position / p->page_tokens, t->n_pages);
+	uint32_t n = 0;
+
+	while (end && t->page[group][end - 1] != KV_NO_PAGE) {
+		kv_page_unref(p, group, t->page[group][--end]);
+		t->page[group][end] = KV_NO_PAGE;
+		n++;
+	}
+	return n;
 }
 
 void block_table_release(struct block_table *t, struct kv_pages *p)

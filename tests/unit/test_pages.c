@@ -22,7 +22,8 @@ static void tables_take_all_or_nothing(void **st)
 	assert_int_equal(a.n_pages, 3);
 	assert_int_equal(block_table_cover(&a, p, 48), 0);
 	assert_int_equal(a.n_pages, 3);
-	assert_int_equal(block_table_cover(&b, p, 1), TENON_E_NOMEM); /* group 1 is empty, group 0 must not lose one */
+	assert_int_equal(
+		block_table_cover(&b, p, 1), TENON_E_NOMEM); /* group 1 is empty, group 0 must not lose one */
 	assert_int_equal(kv_pages_free(p, 0), 1);
 	block_table_release(&a, p);
 	assert_int_equal(kv_pages_free(p, 0), 4);
@@ -40,6 +41,7 @@ static void shared_pages_are_freed_by_the_last(void **st)
 
 	(void)st;
 	kv_page_ref(p, 0, page);
+	assert_int_equal(kv_page_refs(p, 0, page), 2);
 	kv_page_unref(p, 0, page);
 	assert_int_equal(kv_pages_free(p, 0), 1);
 	other = kv_page_take(p, 0);
@@ -80,6 +82,35 @@ static void no_page_is_lost_or_doubled(void **st)
 	kv_pages_destroy(p);
 }
 
+/* A window of 20 slides over 100 positions: its group holds the pages within reach, the other group keeps all. */
+static void a_window_gives_back_what_it_left(void **st)
+{
+	struct kv_pages *p = make(8, 4);
+	struct block_table t = { 0 };
+
+	(void)st;
+	assert_int_equal(block_table_trim(&t, p, 1, 1000), 0);
+	for (uint32_t n = 1; n <= 100; n++) {
+		uint32_t first = n > 20 ? n - 20 : 0;
+
+		assert_int_equal(block_table_cover(&t, p, n), 0);
+		(void)block_table_trim(&t, p, 1, first);
+		for (uint32_t j = 0; j < t.n_pages; j++)
+			assert_int_equal(t.page[1][j] == KV_NO_PAGE, (j + 1) * 16 <= first);
+		assert_int_equal(kv_pages_free(p, 1), 4 - t.n_pages + first / 16);
+		assert_int_equal(kv_pages_free(p, 0), 8 - t.n_pages);
+	}
+	assert_int_equal(
+		block_table_trim(&t, p, 1, 96), 1); /* the page that ends there goes, the last one stays */
+	assert_int_equal(block_table_trim(&t, p, 1, 96), 0);
+	assert_int_not_equal(t.page[1][6], KV_NO_PAGE);
+	assert_int_equal(block_table_trim(&t, p, 1, UINT64_MAX), 1);
+	block_table_release(&t, p);
+	assert_int_equal(kv_pages_free(p, 0), 8);
+	assert_int_equal(kv_pages_free(p, 1), 4);
+	kv_pages_destroy(p);
+}
+
 static void out_of_memory_is_answered(void **st)
 {
 	struct kv_pages *p = NULL;
@@ -99,6 +130,7 @@ int main(void)
 		cmocka_unit_test(tables_take_all_or_nothing),
 		cmocka_unit_test(shared_pages_are_freed_by_the_last),
 		cmocka_unit_test(no_page_is_lost_or_doubled),
+		cmocka_unit_test(a_window_gives_back_what_it_left),
 		cmocka_unit_test(out_of_memory_is_answered),
 	};
 
