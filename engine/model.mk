@@ -39,8 +39,8 @@ tests_unit_test_model_SOURCES = tests/unit/test_model.c tests/unit/tiny.h
 tests_unit_test_model_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_model_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS)
 endif
-dist_check_SCRIPTS += tests/cli/model
-TESTS += tests/cli/model
+dist_check_SCRIPTS += tests/cli/model tests/cli/perplexity
+TESTS += tests/cli/model tests/cli/perplexity
 
 check_PROGRAMS += tests/fuzz/fuzz_graph
 tests_fuzz_fuzz_graph_SOURCES = tests/fuzz/fuzz_graph.c

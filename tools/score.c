@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * score.h.
+ */
+#include "tools/score.h"
+#include "base/base.h"
+#include <string.h>
+
+/* Odd page numbers from the top, then even ones. */
+static void scatter(uint32_t *order, uint32_t n)
+{
+	uint32_t at = 0;
+
+	for (uint32_t odd = 2; odd-- > 0;)
+		for (uint32_t i = n; i-- > 0;)
+			if (i % 2 == odd)
+				order[at++] = i;
+}
+
+static int take_memory(struct score *s, struct error *e)
+{
+	const struct model_info *i = model_info(s->m);
+	uint32_t most = i->n_ctx / i->page_tokens + 1;
+
+	s->rows = mem_zalloc(MEM_TOOL, (size_t)SCORE_OUT * i->n_vocab, sizeof *s->rows);
+	for (uint32_t g = 0; g < i->n_groups; g++) {
+		s->order[g] = mem_zalloc(MEM_TOOL, i->n_pages[g], sizeof *s->order[g]);
+		s->pages[g] = mem_zalloc(MEM_TOOL, most, sizeof *s->pages[g]);
+		if (!s->order[g] || !s->pages[g])
+			return error_set(e, TENON_E_NOMEM, "no memory for lists of pages");
+		scatter(s->order[g], i->n_pages[g]);
+	}
+	return s->rows ? TENON_OK : error_set(e, TENON_E_NOMEM, "no memory for rows of scores");
+}
+
+int score_open(struct open_options *o, uint64_t n_ctx, uint64_t chunk, struct score *s, struct error *e)
+{
+	int rc;
+
+	*s = (struct score){ .chunk = (uint32_t)MIN_OF(chunk, SCORE_TOKENS) };
+	o->o.step_tokens = SCORE_TOKENS;
+	o->o.step_seqs = 1;
+	o->o.step_out = SCORE_OUT;
+	o->o.n_ctx = (uint32_t)n_ctx;
+	rc = open_model(o, &s->opened, e);
+	s->m = s->opened.model;
+	return rc ? rc : take_memory(s, e);
+}
+
+void score_close(struct score *s)
+{
+	MEM_CLEAR(s->rows);
+	for (uint32_t g = 0; g < TNP_MAX_GROUPS; g++) {
+		MEM_CLEAR(s->order[g]);
+		MEM_CLEAR(s->pages[g]);
+	}
+	open_model_close(&s->opened);
+}
+
+/* Tokens of the next step from `past`: a chunk, and not more rows than there is room for. */
+static uint32_t step_length(const struct score *s, uint32_t past, uint32_t n, uint32_t first_row)
+{
+	uint32_t len = MIN_OF(n - past, s->chunk);
+
+	if (past + len > first_row && past + len - MAX_OF(first_row, past) > SCORE_OUT)
+		len = MAX_OF(first_row, past) - past + SCORE_OUT;
+	return len;
+}
+
+/* Page lists of a step: pages in turn, holes for what lies behind the window of its first token. */
+static void fill_pages(struct score *s, struct step_seq *q)
+{
+	const struct model_info *i = model_info(s->m);
+	uint32_t n = (q->past + q->n_tokens + i->page_tokens - 1) / i->page_tokens;
+
+	for (uint32_t g = 0; g < i->n_groups; g++) {
+		uint32_t w = i->window[g],
+			 holes = w && q->past + 1 > w ? (q->past + 1 - w) / i->page_tokens : 0;
+
+		for (uint32_t p = 0; p < n; p++)
+			s->pages[g][p] = p < holes ? TNP_PAGE_HOLE : s->order[g][p % i->n_pages[g]];
+		q->pages[g] = s->pages[g];
+		q->n_pages[g] = n;
+	}
+}
+
+int score_run(struct score *s, const int32_t *ids, uint32_t n, uint32_t n_rows, score_fn *fn, void *ctx,
+	struct error *e)
+{
+	uint32_t first_row = n - MIN_OF(n_rows, n);
+
+	for (uint32_t past = 0, len; past < n; past += len) {
+		struct step_seq q = { .tokens = ids + past, .past = past, .out = s->rows };
+		int rc;
+
+		q.n_tokens = len = step_length(s, past, n, first_row);
+		q.n_out = past + len > first_row ? past + len - MAX_OF(first_row, past) : 0;
+		fill_pages(s, &q);
+		rc = model_step(s->m, &q, 1, e);
+		if (!rc && q.rc)
+			rc = error_set(e, q.rc, "ids: %s", error_meaning(q.rc));
+		if (!rc && q.n_out)
+			rc = fn(ctx, past + len - q.n_out, s->rows, q.n_out, e);
+		if (rc)
+			return rc;
+	}
+	return TENON_OK;
+}
