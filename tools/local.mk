@@ -16,8 +16,10 @@ tenon_SOURCES += tools/cmd_bench_model.c tools/peer.c tools/peer.h
 tenon_SOURCES += tools/cmd_bench_ipc.c tools/bench_ipc.h tools/bench_ipc_local.c tools/bench_ipc_daemon.c
 tenon_SOURCES += tools/session.c tools/session.h tools/gen.c tools/gen.h tools/cmd_generate.c tools/cmd_run.c tools/cmd_ping.c \
 	tools/cmd_bench_start.c
+tenon_SOURCES += tools/load.c tools/load.h tools/load_tenon.c tools/load_http.c tools/bench_load.c tools/bench_load.h tools/plot.c \
+	tools/plot.h tools/ctl_ask.c tools/ctl.h tools/cmd_bench_mixed.c tools/mixed_report.c tools/bench_mixed.h
 TENON_LIBS += $(CLIENT_LIBS)
-tenon_LDADD = $(TENON_LIBS) $(BASE_LIBS) $(JANSSON_LIBS) -lm
+tenon_LDADD = $(TENON_LIBS) $(BASE_LIBS) $(JANSSON_LIBS) $(ZMQ_LIBS) -lm
 
 if HAVE_CMOCKA
 check_PROGRAMS += tests/unit/test_bench
@@ -35,3 +37,5 @@ tests_unit_test_bench_ipc_LDADD = $(IPC_LIBS) $(BASE_LIBS) $(JANSSON_LIBS) $(CMO
 endif
 dist_check_SCRIPTS += tests/cli/generate
 TESTS += tests/cli/generate
+dist_check_SCRIPTS += tests/cli/bench-load
+TESTS += tests/cli/bench-load
