@@ -339,24 +339,54 @@ static void measure_open(struct load_block *b)
 	}
 }
 
+/* Progress of offline work as it was seen: how much, and since when. */
+struct seen {
+	double tokens;
+	uint64_t at_ns;
+};
+
+static void look(const struct running *r, struct seen *s)
+{
+	double now = offline_progress(r->b->items);
+
+	if (now != s->tokens)
+		*s = (struct seen){ now, clock_now_ns() };
+}
+
+/* Servers tell of a step when it is done: what the step over the block's end did counts by its share before the end. */
+static double at_stop(const struct load_block *b, struct seen before, struct seen after)
+{
+	if (after.at_ns <= b->stop_ns)
+		return before.tokens;
+	return before.tokens +
+		(after.tokens - before.tokens) * (double)(b->stop_ns - before.at_ns) /
+		(double)(after.at_ns - before.at_ns);
+}
+
 /* Until the block's time is up; then, in the same company, until the online requests have ended. */
 static int drive(struct running *r, struct error *e)
 {
 	struct load_block *b = r->b;
 	uint64_t end_ns = b->start_ns + (uint64_t)(r->p->seconds * 1e9),
 		 patience_ns = end_ns + (uint64_t)(r->p->patience_s * 1e9);
+	struct seen before = { 0, b->start_ns }, after;
 	int rc = TENON_OK;
 
 	while (!rc && clock_now_ns() < end_ns && !session_interrupted()) {
 		rc = keep_up(r, true, e);
 		rc = rc ? rc : r->s->wait(r->s->ctx, MIN_OF(end_ns, r->due_ns), e);
+		look(r, &before);
 	}
-	b->stop_ns = clock_now_ns();
-	b->offline_tokens = offline_progress(b->items);
-	while (!rc && count_online_open(b->items) && clock_now_ns() < patience_ns && !session_interrupted()) {
+	b->stop_ns = MAX_OF(clock_now_ns(), before.at_ns);
+	after = before;
+	while (!rc && clock_now_ns() < patience_ns && !session_interrupted() &&
+		(count_online_open(b->items) || (r->p->n_offline_clients && after.tokens == before.tokens))) {
 		rc = keep_up(r, false, e);
 		rc = rc ? rc : r->s->wait(r->s->ctx, patience_ns, e);
+		if (after.tokens == before.tokens)
+			look(r, &after);
 	}
+	b->offline_tokens = at_stop(b, before, after);
 	return rc;
 }
 

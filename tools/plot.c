@@ -73,14 +73,15 @@ static struct scale fit_x(const struct plot_panel *panels, size_t n)
 }
 
 /* Whole decades around all points. */
-static struct scale fit_y(const struct plot_panel *p)
+static struct scale fit_y(const struct plot_panel *panels, size_t n)
 {
 	struct scale s = { HUGE_VAL, -HUGE_VAL };
 
-	for (size_t i = 0; i < n_points(p); i++) {
-		s.lo = MIN_OF(s.lo, floor(log10(point(p, i).y)));
-		s.hi = MAX_OF(s.hi, ceil(log10(point(p, i).y)));
-	}
+	for (size_t k = 0; k < n; k++)
+		for (size_t i = 0; i < n_points(&panels[k]); i++) {
+			s.lo = MIN_OF(s.lo, floor(log10(point(&panels[k], i).y)));
+			s.hi = MAX_OF(s.hi, ceil(log10(point(&panels[k], i).y)));
+		}
 	if (s.lo > s.hi)
 		return (struct scale){ 0, 1 };
 	s.hi = MAX_OF(s.hi, s.lo + 1);
@@ -175,10 +176,8 @@ static void put_key(const struct plot_panel *p, struct buf *out)
 	}
 }
 
-static void put_panel(const struct plot_panel *p, struct scale x, struct buf *out)
+static void put_panel(const struct plot_panel *p, struct scale x, struct scale y, struct buf *out)
 {
-	struct scale y = fit_y(p);
-
 	for (size_t i = 0; i < n_bands(p); i++) {
 		struct plot_band b = band(p, i);
 
@@ -203,7 +202,7 @@ static void put_panel(const struct plot_panel *p, struct scale x, struct buf *ou
 int plot_svg(const struct plot_panel *panels, size_t n, struct buf *out, struct error *e)
 {
 	const int each = TOP + PANEL + BELOW;
-	struct scale x = fit_x(panels, n);
+	struct scale x = fit_x(panels, n), y = fit_y(panels, n);
 	bool failed = false;
 
 	(void)buf_printf(out,
@@ -213,7 +212,7 @@ int plot_svg(const struct plot_panel *panels, size_t n, struct buf *out, struct 
 	for (size_t i = 0; i < n; i++) {
 		failed |= panels[i].points.failed || panels[i].bands.failed;
 		(void)buf_printf(out, "<g transform=\"translate(0 %d)\">\n", each * (int)i);
-		put_panel(&panels[i], x, out);
+		put_panel(&panels[i], x, y, out);
 		(void)buf_puts(out, "</g>\n");
 	}
 	(void)buf_puts(out, "</svg>\n");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A figure as SVG: panels of points over time with shaded stretches, log or linear scale, a key. Points are copied; any
+ * A figure as SVG: panels of points over time with shaded stretches and a key. Points are copied; any
  * failure shows when the plot is written. Single-threaded.
  */
 #ifndef TOOLS_PLOT_H
@@ -22,7 +22,7 @@ void plot_panel_init(struct plot_panel *p);
 void plot_panel_finish(struct plot_panel *p);
 void plot_add(struct plot_panel *p, double x, double y, uint32_t series);
 void plot_shade(struct plot_panel *p, double from, double to, uint32_t kind);
-/* Panels below each other, one x scale for all; y scales are logarithmic and fit each panel. */
+/* Panels below each other with the same scales; y is logarithmic. */
 int plot_svg(const struct plot_panel *panels, size_t n, struct buf *out, struct error *e);
 int plot_write(const struct plot_panel *panels, size_t n, const char *path, struct error *e);
 #endif
