@@ -8,6 +8,7 @@
 
 #define FRAME_MAX_HISTORY   (1u << 24)
 #define FRAME_MAX_TARGET_MS 3600000u
+#define FRAME_MIN_SIZE	    112u  /* of struct wire_request as it was first */
 #define FRAME_MAX_SIZE	    4096u /* of struct wire_request of some later version */
 
 static uint32_t frame_padded(uint32_t bytes) { return (bytes + 3) & ~3u; }
@@ -44,17 +45,18 @@ static int frame_bad(struct error *e, const char *what, const char *why)
 	return error_set(e, TENON_E_INVALID, "request: %s: %s", what, why);
 }
 
-/* The fixed part, of whatever version: ours is filled or its unknown tail must be zero. */
+/* The fixed part, of whatever version: what an older sender lacks is zero, what a newer one has more must be zero. */
 static int frame_request_fixed(struct cursor *c, struct wire_request *r, struct error *e)
 {
 	uint32_t size;
 
-	if (c->left < sizeof *r)
+	if (c->left < FRAME_MIN_SIZE)
 		return error_set(e, TENON_E_PROTOCOL, "request: body is shorter than its fixed part");
 	memcpy(&size, c->at, sizeof size);
-	if (size < sizeof *r || size > FRAME_MAX_SIZE || size % 8 || size > c->left)
+	if (size < FRAME_MIN_SIZE || size > FRAME_MAX_SIZE || size % 8 || size > c->left)
 		return error_set(e, TENON_E_PROTOCOL, "request: impossible size of its fixed part");
-	memcpy(r, c->at, sizeof *r);
+	memset(r, 0, sizeof *r);
+	memcpy(r, c->at, MIN_OF(size, sizeof *r));
 	for (uint32_t i = sizeof *r; i < size; i++)
 		if (c->at[i])
 			return error_set(e, TENON_E_VERSION,

@@ -73,7 +73,7 @@ enum wire_class { WIRE_ONLINE = 0, WIRE_OFFLINE = 1 };
  * strings [n_stop] as uint32 length + bytes padded to 4; bias [n_bias] as struct wire_bias; history ids
  * [n_history] (workers only); tenant name [tenant_bytes]; then payload. */
 struct wire_request {
-	uint32_t size;          /* of this struct as the sender knew it; a larger tail must be zero */
+	uint32_t size;          /* of this struct as the sender knew it, 112 at least; a larger tail must be zero */
 	uint32_t input;         /* enum wire_input: UTF-8 text; JSON of messages (engine/chat.h); int32 ids */
 	uint64_t payload_bytes; /* all frames together */
 	uint32_t model_bytes, n_stop, n_bias, traffic_class;
