@@ -14,10 +14,11 @@ enum {
 	DEFAULT_STEP_TOKENS = 512,
 	DEFAULT_STEP_SEQS = 32,
 	DEFAULT_PAGE_TOKENS = 32,
-	DEFAULT_POOL_TOKENS = 4096,
 	MAX_STEP_TOKENS = 1 << 16,
 	MAX_STEP_SEQS = 1 << 14,
-	MAX_PAGE_TOKENS = 1024
+	MAX_PAGE_TOKENS = 1024,
+	TEXT_BYTES = 120, /* of a token in tokenizer and tables of the file */
+	TEXT_BASE_BYTES = 1 << 18
 };
 
 /* ---- what the options and the file ask for -------------------------------------------------------------------------- */
@@ -111,6 +112,7 @@ static int build_graph(struct model *m, const struct model_options *o, struct er
 	m->info.n_groups = m->slots.n_groups;
 	memcpy(m->info.window, m->slots.window, sizeof m->info.window);
 	m->out_width = (uint32_t)graph_width(m->graph, m->g->out[0]);
+	m->text_bytes = (uint64_t)TEXT_BYTES * m->info.n_vocab + TEXT_BASE_BYTES;
 	m->max_pages = (m->info.n_ctx + m->info.page_tokens - 1) / m->info.page_tokens;
 	return rc;
 }
@@ -171,7 +173,7 @@ static int check_kv(const struct model *m, struct error *e)
 	return TENON_OK;
 }
 
-static struct tnp_limits limits_at(const struct model *m, uint32_t n_ctx)
+struct tnp_limits model_limits(const struct model *m)
 {
 	const struct model_info *i = &m->info;
 
@@ -180,94 +182,12 @@ static struct tnp_limits limits_at(const struct model *m, uint32_t n_ctx)
 		.max_tokens = i->step_tokens,
 		.max_seqs = i->step_seqs,
 		.max_out = i->step_out,
-		.max_pages_per_seq = (n_ctx + i->page_tokens - 1) / i->page_tokens,
+		.max_pages_per_seq = m->max_pages,
 		.kv_type = i->kv_type,
 		.page_tokens = i->page_tokens };
 }
 
 /* ---- the ledger -------------------------------------------------------------------------------------------------------- */
-
-static uint64_t page_set_bytes(const struct model *m, const struct tnp_sizes *s)
-{
-	uint64_t sum = 0;
-
-	for (uint32_t g = 0; g < m->info.n_groups; g++)
-		sum += s->kv_page[g];
-	return sum;
-}
-
-/* Pages of each group: what the budget holds; else one full context and, unless `least`, a little company. */
-static uint64_t pages_at(const struct model *m, const struct model_options *o, const struct tnp_sizes *s,
-	uint32_t n_ctx, bool least)
-{
-	uint64_t set = page_set_bytes(m, s),
-		 tokens = least ? n_ctx : MAX_OF(n_ctx, (uint32_t)DEFAULT_POOL_TOKENS);
-
-	if (!set)
-		return 0;
-	return o->kv_bytes ? MAX_OF(o->kv_bytes / set, 1)
-			   : (tokens + m->info.page_tokens - 1) / m->info.page_tokens;
-}
-
-struct ledger {
-	struct tnp_sizes sizes;
-	uint64_t n_pages, total;
-};
-
-static int ledger_at(const struct model *m, const struct model_options *o, uint32_t n_ctx, bool least,
-	struct ledger *l, struct error *e)
-{
-	struct tnp_limits lim = limits_at(m, n_ctx);
-	uint64_t kv = 0;
-	int rc = backend_model_sizes(m->backend, m->g, &lim, &l->sizes, e);
-	bool ok;
-
-	if (rc)
-		return rc;
-	l->n_pages = pages_at(m, o, &l->sizes, n_ctx, least);
-	ok = l->n_pages < UINT32_MAX && checked_mul_u64(l->n_pages, page_set_bytes(m, &l->sizes), &kv) &&
-		checked_add_u64(l->sizes.weights_mapped, l->sizes.weights_own, &l->total) &&
-		checked_add_u64(l->total, l->sizes.workspace, &l->total) &&
-		checked_add_u64(l->total, l->sizes.open_peak, &l->total) &&
-		checked_add_u64(l->total, kv, &l->total);
-	return ok ? TENON_OK
-		  : error_set(e, TENON_E_TOO_LONG, "model '%s': needs more than 2^64 bytes", m->name);
-}
-
-/* The largest context that fits into `available`, in whole pages; 0: none. */
-static uint32_t largest_context(const struct model *m, const struct model_options *o, uint64_t available)
-{
-	uint32_t lo = 0, hi = m->info.n_ctx / m->info.page_tokens;
-
-	while (lo < hi) {
-		uint32_t mid = lo + (hi - lo + 1) / 2;
-		struct ledger l;
-
-		if (!ledger_at(m, o, mid * m->info.page_tokens, true, &l, NULL) && l.total <= available)
-			lo = mid;
-		else
-			hi = mid - 1;
-	}
-	return lo * m->info.page_tokens;
-}
-
-static int over_budget(const struct model *m, const struct model_options *o, const struct ledger *l,
-	uint64_t available, struct error *e)
-{
-	uint32_t fits = largest_context(m, o, available);
-	char need[32], have[32], lack[32];
-
-	memory_text(l->total, need, sizeof need);
-	memory_text(available, have, sizeof have);
-	memory_text(l->total - available, lack, sizeof lack);
-	if (fits)
-		return error_set(e, TENON_E_NOMEM,
-			"model '%.48s': needs %s at a context of %u tokens, %s are available (%s too little); at most %u tokens fit",
-			m->name, need, m->info.n_ctx, have, lack, fits);
-	return error_set(e, TENON_E_NOMEM,
-		"model '%.48s': needs %s, %s are available (%s too little); no context is short enough",
-		m->name, need, have, lack);
-}
 
 /* Pages of two loads may be exchanged when the weights, the layout of pages and whatever decides their bits are equal. */
 static void take_compat(struct model *m, const uint8_t layout[32])
@@ -285,31 +205,52 @@ static void take_compat(struct model *m, const uint8_t layout[32])
 	(void)crypto_generichash_final(&s, m->info.kv_compat, sizeof m->info.kv_compat);
 }
 
+/* Live bytes of what the text side and the graph allocate; other models' count too, so only differences mean something. */
+static uint64_t text_areas(void)
+{
+	return mem_area_bytes(MEM_ENGINE) + mem_area_bytes(MEM_TOKENIZER) + mem_area_bytes(MEM_TEMPLATE);
+}
+
+/* In place of the guess. `step`: bytes that the step's arrays took of these areas. */
+static void text_measured(struct model *m, uint64_t before, uint64_t step)
+{
+	uint64_t now = text_areas(), guess = m->text_bytes;
+
+	m->text_bytes = now > before + step ? now - before - step : 0;
+	m->ledger.bytes[LEDGER_TEXT] = m->text_bytes;
+	m->ledger.loaded += m->text_bytes - guess;
+	m->ledger.total += m->text_bytes - guess;
+}
+
+/* The default pool shrinks to one context before a model is refused. */
 static int balance(struct model *m, const struct model_options *o, struct error *e)
 {
 	uint64_t available =
 		o->memory_limit ? MIN_OF(o->memory_limit, memory_available()) : memory_available();
+	struct ledger_ask ask = { .n_sessions = o->n_sessions, .kv_bytes = o->kv_bytes };
 	struct model_info *i = &m->info;
-	struct ledger l;
-	int rc = ledger_at(m, o, i->n_ctx, false, &l, e);
+	struct ledger *l = &m->ledger;
+	int rc = ledger_make(m, &ask, l, e);
 
-	if (!rc && l.total > available)
-		rc = ledger_at(m, o, i->n_ctx, true, &l, e);
+	if (!rc && l->loaded + l->peak > available && !ask.n_sessions && !ask.kv_bytes) {
+		ask.least = true;
+		rc = ledger_make(m, &ask, l, e);
+	}
 	if (rc)
 		return rc;
 	for (uint32_t g = 0; g < i->n_groups; g++) {
-		i->n_pages[g] = (uint32_t)l.n_pages;
-		i->page_bytes[g] = l.sizes.kv_page[g];
+		i->n_pages[g] = (uint32_t)l->n_pages[g];
+		i->page_bytes[g] = l->sizes.kv_page[g];
 	}
 	i->invariant = backend_has(m->backend, TNP_F_INVARIANT);
 	i->kv_io = backend_has(m->backend, TNP_F_KV_IO);
-	take_compat(m, l.sizes.kv_compat);
-	i->weights_mapped_bytes = l.sizes.weights_mapped;
-	i->weights_own_bytes = l.sizes.weights_own;
-	i->workspace_bytes = l.sizes.workspace;
-	i->open_peak_bytes = l.sizes.open_peak;
-	i->kv_bytes = l.n_pages * page_set_bytes(m, &l.sizes);
-	return l.total > available && !o->measure_only ? over_budget(m, o, &l, available, e) : TENON_OK;
+	take_compat(m, l->sizes.kv_compat);
+	i->weights_mapped_bytes = l->sizes.weights_mapped;
+	i->weights_own_bytes = l->sizes.weights_own;
+	i->workspace_bytes = l->sizes.workspace;
+	i->open_peak_bytes = l->sizes.open_peak;
+	i->kv_bytes = l->bytes[LEDGER_KV];
+	return o->measure_only ? TENON_OK : ledger_check(m, &ask, l, available, e);
 }
 
 /* ---- opening ------------------------------------------------------------------------------------------------------------ */
@@ -340,7 +281,7 @@ static int open_compute(struct model *m, const struct model_options *o, struct e
 		rc = balance(m, o, e);
 	if (rc || o->measure_only)
 		return rc;
-	lim = limits_at(m, m->info.n_ctx);
+	lim = model_limits(m);
 	rc = backend_model_open(m->backend, m->g, &lim, &m->bm, e);
 	if (!rc && m->info.weights_own_bytes)
 		gguf_forget(
@@ -398,6 +339,7 @@ static int open_both(struct model *m, const struct model_options *o, struct erro
 
 int model_open(const struct model_options *o, struct model **out, struct error *e)
 {
+	uint64_t before = text_areas();
 	struct model *m = mem_zalloc(MEM_ENGINE, 1, sizeof *m);
 	int rc;
 
@@ -409,11 +351,13 @@ int model_open(const struct model_options *o, struct model **out, struct error *
 		take_name(m, o->path);
 		rc = open_both(m, o, e);
 	}
-	if (rc)
+	if (rc) {
 		model_close(m);
-	else
-		*out = m;
-	return rc;
+		return rc;
+	}
+	text_measured(m, before, m->step.bytes);
+	*out = m;
+	return TENON_OK;
 }
 
 void model_close(struct model *m)
@@ -430,6 +374,7 @@ void model_close(struct model *m)
 }
 
 const struct model_info *model_info(const struct model *m) { return &m->info; }
+const struct ledger *model_ledger(const struct model *m) { return &m->ledger; }
 const struct gguf *model_file(const struct model *m) { return m->file; }
 const struct tokenizer *model_tokenizer(const struct model *m) { return m->tokenizer; }
 const struct chat_template *model_template(const struct model *m) { return m->template; }

@@ -7,6 +7,7 @@
 #define ENGINE_MODEL_H
 #include "engine/chat.h"
 #include "engine/gguf.h"
+#include "engine/ledger.h"
 #include "engine/tokenizer.h"
 #include "plugins/plugins.h"
 
@@ -21,7 +22,9 @@ struct model_options { /* zero members mean defaults */
 	uint32_t step_seqs;        /* most sequences of one step; default 32 */
 	uint32_t step_out;         /* most rows of logits of one step; default step_seqs */
 	uint32_t page_tokens;      /* default 32 */
-	uint64_t kv_bytes;         /* KV pool budget; default: room for one full context, at least 4 x 1024 tokens */
+	uint64_t kv_bytes;         /* KV pool budget; default: room for one full context, at least 4 x 1024 tokens. Groups
+	                            * with a window get fewer pages: what step_seqs sequences need there (ledger.h) */
+	uint32_t n_sessions;       /* sequences of n_ctx tokens that the pool must hold, in place of kv_bytes; 0: as kv_bytes says */
 	uint64_t memory_limit;     /* most that the model may take in all; 0: what the machine and control groups leave */
 	bool measure_only;         /* fills model_info, takes no memory for weights and pages; no steps then */
 };
@@ -45,11 +48,12 @@ struct model_info {
 };
 
 struct model;
-/* Slow. Refuses before allocating what does not fit into memory (NOMEM: shortfall and the largest context that
- * would fit). NOT_FOUND, FORMAT, UNSUPPORTED (architecture, type or operator, by name), NOMEM, BACKEND. */
+/* Slow. Refuses before allocating what does not fit into memory (NOMEM: shortfall and the largest context, number of
+ * sessions or kv_bytes that would fit). NOT_FOUND, FORMAT, UNSUPPORTED (architecture, type or operator, by name), NOMEM, BACKEND. */
 int model_open(const struct model_options *o, struct model **out, struct error *e);
 void model_close(struct model *m);
 const struct model_info *model_info(const struct model *m);
+const struct ledger *model_ledger(const struct model *m); /* as it was opened */
 const struct gguf *model_file(const struct model *m);
 const struct tokenizer *model_tokenizer(const struct model *m);
 const struct chat_template *model_template(const struct model *m); /* NULL: the file has none */

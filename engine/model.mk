@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Model engine: graph builder, architectures, loading, steps. MODEL_LIBS is what a program links to run models.
 noinst_LTLIBRARIES += libmodel.la
-libmodel_la_SOURCES = engine/model.c engine/model.h engine/model_priv.h engine/model_memory.c engine/model_text.c \
+libmodel_la_SOURCES = engine/model.c engine/model.h engine/model_priv.h engine/ledger.c engine/ledger.h engine/model_memory.c engine/model_text.c \
 	engine/model_chat.c engine/step.c engine/graph.c engine/graph.h engine/graph_priv.h engine/graph_plan.c \
 	engine/arch.c engine/arch.h engine/arch_llama.c engine/chat.h
 libmodel_la_LIBADD = -lpthread -lm
@@ -30,8 +30,11 @@ check_DATA += $(TINY_MODELS)
 CLEANFILES += tests/tiny/*.gguf tests/tiny/*.new
 
 if HAVE_CMOCKA
-check_PROGRAMS += tests/unit/test_graph tests/unit/test_model
-TESTS += tests/unit/test_graph tests/unit/test_model
+check_PROGRAMS += tests/unit/test_graph tests/unit/test_model tests/unit/test_ledger
+TESTS += tests/unit/test_graph tests/unit/test_model tests/unit/test_ledger
+tests_unit_test_ledger_SOURCES = tests/unit/test_ledger.c tests/unit/tiny.h
+tests_unit_test_ledger_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_ledger_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS)
 tests_unit_test_graph_SOURCES = tests/unit/test_graph.c tests/unit/tiny.h
 tests_unit_test_graph_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_graph_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS)
@@ -39,8 +42,8 @@ tests_unit_test_model_SOURCES = tests/unit/test_model.c tests/unit/tiny.h
 tests_unit_test_model_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_model_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS)
 endif
-dist_check_SCRIPTS += tests/cli/model tests/cli/perplexity
-TESTS += tests/cli/model tests/cli/perplexity
+dist_check_SCRIPTS += tests/cli/model tests/cli/perplexity tests/cli/plan
+TESTS += tests/cli/model tests/cli/perplexity tests/cli/plan
 
 check_PROGRAMS += tests/fuzz/fuzz_graph
 tests_fuzz_fuzz_graph_SOURCES = tests/fuzz/fuzz_graph.c

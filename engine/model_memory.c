@@ -3,7 +3,7 @@
  * read does not limit. Page cache counts as available, in the group too, since it gives way.
  */
 #include "base/base.h"
-#include "engine/model_priv.h"
+#include "engine/ledger.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,10 +5,12 @@
 #define ENGINE_MODEL_PRIV_H
 #include "engine/arch.h"
 #include "engine/graph.h"
+#include "engine/ledger.h"
 #include "engine/model.h"
 
 struct step_arrays { /* one block, cut by step.c; sizes follow from the limits */
 	void *block;
+	uint64_t bytes; /* of the block */
 	int32_t *token, *pos;		 /* [step_tokens] */
 	uint32_t *tok0, *past;		 /* [step_seqs + 1], [step_seqs] */
 	uint32_t *page0[TNP_MAX_GROUPS]; /* [step_seqs + 1] */
@@ -34,13 +36,13 @@ struct model {
 	char name[128], arch[32];
 	uint32_t max_pages; /* of a sequence */
 	uint32_t out_width; /* floats of a row of the output */
+	uint64_t text_bytes; /* tokenizer, template, graph, tables: a guess first, measured once they are there */
+	struct ledger ledger;
 	struct step_arrays step;
 };
 
-/* Bytes that this process may still take: what the kernel calls available, less where a control group allows less. */
-uint64_t memory_available(void);
-/* "1.5 GiB" */
-void memory_text(uint64_t bytes, char *out, size_t room);
+struct tnp_limits model_limits(const struct model *m);
+uint64_t model_step_bytes(const struct model *m, uint32_t max_pages); /* without rows of logits */
 
 /* Tokenizer, template, texts of BOS and EOS. */
 int model_text_open(struct model *m, struct error *e);

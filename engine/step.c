@@ -16,10 +16,12 @@ static void *cut(char *base, uint64_t *at, uint64_t n, size_t bytes)
 	return p;
 }
 
-static uint64_t layout(struct step_arrays *a, const struct model *m, char *base)
+static uint64_t n_rows(const struct model_info *i) { return MAX_OF(i->step_out, i->is_encoder ? i->step_seqs : 0u); }
+
+static uint64_t layout(struct step_arrays *a, const struct model *m, uint32_t max_pages, char *base)
 {
 	const struct model_info *i = &m->info;
-	uint64_t at = 0, n_rows = MAX_OF(i->step_out, i->is_encoder ? i->step_seqs : 0u);
+	uint64_t at = 0;
 
 	a->token = cut(base, &at, i->step_tokens, sizeof *a->token);
 	a->pos = cut(base, &at, i->step_tokens, sizeof *a->pos);
@@ -27,24 +29,32 @@ static uint64_t layout(struct step_arrays *a, const struct model *m, char *base)
 	a->past = cut(base, &at, i->step_seqs, sizeof *a->past);
 	for (uint32_t g = 0; g < i->n_groups; g++) {
 		a->page0[g] = cut(base, &at, i->step_seqs + 1, sizeof *a->page0[g]);
-		a->page[g] = cut(base, &at, (uint64_t)i->step_seqs * m->max_pages, sizeof *a->page[g]);
+		a->page[g] = cut(base, &at, (uint64_t)i->step_seqs * max_pages, sizeof *a->page[g]);
 	}
 	a->out_tok = cut(base, &at, i->step_out, sizeof *a->out_tok);
 	a->seq_rc = cut(base, &at, i->step_seqs, sizeof *a->seq_rc);
 	a->seq_of = cut(base, &at, i->step_seqs, sizeof *a->seq_of);
-	a->rows = cut(base, &at, n_rows * m->out_width, sizeof *a->rows);
+	a->rows = cut(base, &at, n_rows(i) * m->out_width, sizeof *a->rows);
 	return at;
+}
+
+uint64_t model_step_bytes(const struct model *m, uint32_t max_pages)
+{
+	struct step_arrays a;
+
+	return layout(&a, m, max_pages, NULL) - n_rows(&m->info) * m->out_width * sizeof *a.rows;
 }
 
 int model_step_open(struct model *m, struct error *e)
 {
-	uint64_t bytes = layout(&m->step, m, NULL);
+	uint64_t bytes = layout(&m->step, m, m->max_pages, NULL);
 
 	m->step.block = mem_alloc(MEM_ENGINE, bytes);
 	if (!m->step.block)
 		return error_set(e, TENON_E_NOMEM, "model '%s': no memory for a step of %u tokens", m->name,
 			m->info.step_tokens);
-	(void)layout(&m->step, m, m->step.block);
+	(void)layout(&m->step, m, m->max_pages, m->step.block);
+	m->step.bytes = bytes;
 	return TENON_OK;
 }
 

@@ -93,7 +93,7 @@ static void sizes_fill(const struct plan *p, struct tnp_sizes *s)
 		.weights_mapped = p->mapped,
 		.weights_own = weights_bytes(p),
 		.workspace = p->workspace + heap_bytes(p) };
-	s->open_peak = s->weights_own + s->workspace;
+	s->open_peak = ((uint64_t)p->n_segs + 1) * sizeof(uint32_t);
 	for (uint32_t i = 0; i < p->slots.n_groups; i++)
 		s->kv_page[i] = plan_page_bytes(p, i, p->lim.kv_type, p->lim.page_tokens);
 	for (uint64_t i = 0; i < 4; i++) {

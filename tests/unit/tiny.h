@@ -4,6 +4,7 @@
 #ifndef TESTS_TINY_H
 #define TESTS_TINY_H
 #include "tests/unit/unit.h"
+#include "plugins/plugins.h"
 #include <string.h>
 #include <unistd.h>
 
@@ -15,6 +16,20 @@ static inline const char *tiny_path(const char *name)
 
 	(void)snprintf(path, sizeof path, "%s/tests/tiny/%s.gguf", top ? top : ".", name);
 	return path;
+}
+
+/* The backends of the build tree; 0, or -1 after a message. */
+static inline int tiny_plugins(struct plugins **out)
+{
+	static char dir[4096];
+	static const char *dirs[] = { dir };
+	struct plugins_config c = { .dirs = dirs, .n_dirs = 1 };
+	struct error e = { 0 };
+
+	if (!plugins_default_dir(dir, sizeof dir, &e) && !plugins_open(&c, out, &e))
+		return 0;
+	(void)fprintf(stderr, "%s\n", e.text);
+	return -1;
 }
 
 struct tiny { /* a file in memory; tiny_save writes it to `path` */
