@@ -10,13 +10,25 @@
 
 static const struct arch archs[] = {
 	{ "llama", arch_llama_build },
+	{ "gemma3", arch_gemma3_build },
+	{ "qwen2", arch_qwen2_build },
+	{ "qwen3", arch_qwen3_build },
 };
 
 enum { MAX_LAYERS = 1024, MAX_WIDTH = 1 << 20, MAX_HEADS = 4096, MAX_HEAD_DIM = 4096, MAX_CONTEXT = 1 << 27 };
 
+static void names_list(char *out, size_t room)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < COUNT_OF(archs) && n < room; i++)
+		n += (size_t)snprintf(out + n, room - n, "%s%s", i ? ", " : "", archs[i].name);
+}
+
 int arch_find(const struct gguf *f, const struct arch **out, struct error *e)
 {
 	struct gguf_str name;
+	char all[128];
 	int rc = gguf_get_str(f, "general.architecture", &name, e);
 
 	if (rc)
@@ -30,8 +42,9 @@ int arch_find(const struct gguf *f, const struct arch **out, struct error *e)
 		if ((unsigned char)name.s[i] < 0x20 || (unsigned char)name.s[i] > 0x7e)
 			return error_set(
 				e, TENON_E_FORMAT, "general.architecture: holds bytes that no name has");
-	return error_set(e, TENON_E_UNSUPPORTED, "architecture '%.*s': not supported; supported: llama",
-		(int)MIN_OF(name.len, 64), name.s);
+	names_list(all, sizeof all);
+	return error_set(e, TENON_E_UNSUPPORTED, "architecture '%.*s': not supported; supported: %s",
+		(int)MIN_OF(name.len, 64), name.s, all);
 }
 
 struct reader {

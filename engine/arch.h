@@ -25,4 +25,31 @@ int arch_find(const struct gguf *f, const struct arch **out, struct error *e);
 int arch_params_read(const struct gguf *f, const struct arch *a, struct arch_params *out, struct error *e);
 
 void arch_llama_build(const struct gguf *f, const struct arch_params *p, struct graph *g);
+void arch_gemma3_build(const struct gguf *f, const struct arch_params *p, struct graph *g);
+void arch_qwen2_build(const struct gguf *f, const struct arch_params *p, struct graph *g);
+void arch_qwen3_build(const struct gguf *f, const struct arch_params *p, struct graph *g);
+
+/* ---- parts that decoders share (arch_parts.c) ------------------------------------------------------------------- */
+struct arch_layer { /* begin with arch_layer_of, change what differs */
+	const struct arch_params *p;
+	struct graph *g;
+	uint32_t i;
+	bool last;
+	graph_tensor factors; /* of the rotary embedding; may be TNP_NONE */
+	uint32_t rope_mode, window, act;
+	double rope_base, cap; /* cap of the scores; 0: none */
+	bool head_norms;       /* norm over each head of q and k (attn_q_norm, attn_k_norm) */
+	bool post_norms; /* norm of what attention and feed-forward add (post_attention_norm, post_ffw_norm) */
+};
+struct arch_layer arch_layer_of(
+	const struct arch_params *p, struct graph *g); /* rotary halves, SiLU, the file's window */
+void arch_layer_begin(struct arch_layer *l, uint32_t i);
+/* rope_freqs.weight, or factors from linear scaling, or TNP_NONE. */
+graph_tensor arch_rope_factors(struct graph *g, const struct arch_params *p);
+graph_tensor arch_embedding(const struct arch_params *p, struct graph *g);
+graph_tensor arch_attention(const struct arch_layer *l, graph_tensor x);
+graph_tensor arch_feed_forward(const struct arch_layer *l, graph_tensor x);
+graph_tensor arch_head(
+	const struct arch_params *p, struct graph *g, graph_tensor x); /* output.weight, else the embedding */
+void arch_decoder_build(struct arch_layer *l);			       /* all of it, layers alike */
 #endif

@@ -3,7 +3,8 @@
 noinst_LTLIBRARIES += libmodel.la
 libmodel_la_SOURCES = engine/model.c engine/model.h engine/model_priv.h engine/ledger.c engine/ledger.h engine/model_memory.c engine/model_text.c \
 	engine/model_chat.c engine/step.c engine/graph.c engine/graph.h engine/graph_priv.h engine/graph_plan.c \
-	engine/arch.c engine/arch.h engine/arch_llama.c engine/chat.h
+	engine/arch.c engine/arch.h engine/arch_parts.c engine/arch_llama.c engine/arch_gemma3.c \
+	engine/arch_qwen2.c engine/arch_qwen3.c engine/chat.h
 libmodel_la_LIBADD = -lpthread -lm
 MODEL_LIBS = libmodel.la libchat.la $(TOKENIZER_LIBS) libplugins.la $(GGUF_LIBS)
 EXTRA_DIST += engine/README.md
