@@ -135,6 +135,31 @@ void bench_load_close(struct bench_load *l)
 	load_text_close(&l->text);
 }
 
+void bench_check_add(
+	json_t *checks, const char *name, double measured, const char *must_be, double limit, bool ok)
+{
+	(void)json_array_append_new(checks,
+		json_pack("{s:s, s:f, s:f, s:s, s:b}", "name", name, "measured", measured, "limit", limit,
+			"must_be", must_be, "ok", ok));
+}
+
+void bench_load_print(json_t *report, json_t *checks, bool as_json)
+{
+	(void)json_object_set(report, "checks", checks);
+	(void)bench_print(report, as_json);
+	for (size_t i = 0; i < json_array_size(checks) && !as_json; i++) {
+		const json_t *c = json_array_get(checks, i);
+
+		(void)printf("%-7s %s: %.4g, %s %.4g\n",
+			json_is_true(json_object_get(c, "ok")) ? "ok" : "missed",
+			json_string_value(json_object_get(c, "name")),
+			json_number_value(json_object_get(c, "measured")),
+			json_string_value(json_object_get(c, "must_be")),
+			json_number_value(json_object_get(c, "limit")));
+	}
+	json_decref(checks);
+}
+
 json_t *bench_load_model_json(const struct bench_load *l)
 {
 	const char *slash = strrchr(l->path, '/');

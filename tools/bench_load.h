@@ -43,5 +43,9 @@ void bench_load_close(struct bench_load *l);
 int bench_load_wake(struct bench_load *l, struct load_server *s, struct error *e);
 /* The daemon again, with --set options; tiers and other files stay. */
 int bench_load_reopen(struct bench_load *l, const struct bench_load_options *o, uint32_t n_clients, struct error *e);
+/* Limits that figures should keep: {"name","measured","limit","must_be","ok"}; must_be: "at most", "at least", "over". */
+void bench_check_add(json_t *checks, const char *name, double measured, const char *must_be, double limit, bool ok);
+/* Puts them into the report, prints it, and them below the table for people. Takes both over. */
+void bench_load_print(json_t *report, json_t *checks, bool as_json);
 json_t *bench_load_model_json(const struct bench_load *l);
 #endif

@@ -285,12 +285,12 @@ static void next_arrival(struct running *r)
 	r->due_ns = r->p->rate > 0 ? r->due_ns + (uint64_t)(-log(u) / r->p->rate * 1e9) : UINT64_MAX;
 }
 
-/* Sends what is due and keeps the offline clients busy. */
-static int keep_up(struct running *r, bool online, struct error *e)
+/* Sends what was due by then and keeps the offline clients busy. */
+static int keep_up(struct running *r, uint64_t arrivals_until_ns, struct error *e)
 {
 	int rc = TENON_OK;
 
-	while (online && !rc && r->due_ns <= clock_now_ns()) {
+	while (!rc && r->due_ns <= arrivals_until_ns) {
 		rc = send(r, TENON_ONLINE, 0, r->due_ns, e);
 		next_arrival(r);
 	}
@@ -370,18 +370,21 @@ static int drive(struct running *r, struct error *e)
 	uint64_t end_ns = b->start_ns + (uint64_t)(r->p->seconds * 1e9),
 		 patience_ns = end_ns + (uint64_t)(r->p->patience_s * 1e9);
 	struct seen before = { 0, b->start_ns }, after;
-	int rc = TENON_OK;
+	int rc;
 
-	while (!rc && clock_now_ns() < end_ns && !session_interrupted()) {
-		rc = keep_up(r, true, e);
+	do {
+		uint64_t now = clock_now_ns();
+
+		rc = keep_up(r, MIN_OF(now, end_ns), e);
 		rc = rc ? rc : r->s->wait(r->s->ctx, MIN_OF(end_ns, r->due_ns), e);
 		look(r, &before);
-	}
+	} while (!rc && clock_now_ns() < end_ns && !session_interrupted());
 	b->stop_ns = MAX_OF(clock_now_ns(), before.at_ns);
 	after = before;
+	rc = rc || session_interrupted() ? rc : keep_up(r, end_ns, e);
 	while (!rc && clock_now_ns() < patience_ns && !session_interrupted() &&
 		(count_online_open(b->items) || (r->p->n_offline_clients && after.tokens == before.tokens))) {
-		rc = keep_up(r, false, e);
+		rc = keep_up(r, 0, e);
 		rc = rc ? rc : r->s->wait(r->s->ctx, patience_ns, e);
 		if (after.tokens == before.tokens)
 			look(r, &after);

@@ -17,7 +17,8 @@ tenon_SOURCES += tools/cmd_bench_ipc.c tools/bench_ipc.h tools/bench_ipc_local.c
 tenon_SOURCES += tools/session.c tools/session.h tools/gen.c tools/gen.h tools/cmd_generate.c tools/cmd_run.c tools/cmd_ping.c \
 	tools/cmd_bench_start.c
 tenon_SOURCES += tools/load.c tools/load.h tools/load_tenon.c tools/load_http.c tools/bench_load.c tools/bench_load.h tools/plot.c \
-	tools/plot.h tools/ctl_ask.c tools/ctl.h tools/cmd_bench_mixed.c tools/mixed_report.c tools/bench_mixed.h
+	tools/plot.h tools/ctl_ask.c tools/ctl.h tools/cmd_bench_mixed.c tools/mixed_report.c tools/bench_mixed.h \
+	tools/cmd_bench_prefix.c tools/bench_probe.c tools/bench_prefix.h
 TENON_LIBS += $(CLIENT_LIBS)
 tenon_LDADD = $(TENON_LIBS) $(BASE_LIBS) $(JANSSON_LIBS) $(ZMQ_LIBS) -lm
 
@@ -34,6 +35,13 @@ tests_unit_test_bench_ipc_SOURCES = tests/unit/test_bench_ipc.c tools/bench_ipc_
 tests_unit_test_bench_ipc_CPPFLAGS = $(tenon_CPPFLAGS)
 tests_unit_test_bench_ipc_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_bench_ipc_LDADD = $(IPC_LIBS) $(BASE_LIBS) $(JANSSON_LIBS) $(CMOCKA_LIBS) -lm
+check_PROGRAMS += tests/unit/test_load
+TESTS += tests/unit/test_load
+tests_unit_test_load_SOURCES = tests/unit/test_load.c tools/load.c tools/load_tenon.c tools/load_http.c tools/bench_load.c tools/plot.c \
+	tools/bench_probe.c tools/cmd_bench_prefix.c tools/bench.c tools/cli.c tools/cli_jsonl.c tools/session.c tools/open_model.c tools/ctl_ask.c
+tests_unit_test_load_CPPFLAGS = $(tenon_CPPFLAGS)
+tests_unit_test_load_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_load_LDADD = $(MODEL_LIBS) $(CLIENT_LIBS) $(BASE_LIBS) $(JANSSON_LIBS) $(ZMQ_LIBS) $(CMOCKA_LIBS) -lm
 endif
 dist_check_SCRIPTS += tests/cli/generate
 TESTS += tests/cli/generate

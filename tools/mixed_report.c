@@ -113,10 +113,8 @@ static double value(const json_t *report, const char *name, const char *key)
 static void check(json_t *checks, const char *name, double measured, double limit, bool at_most)
 {
 	if (measured > 0 && limit > 0)
-		(void)json_array_append_new(checks,
-			json_pack("{s:s, s:f, s:f, s:s, s:b}", "name", name, "measured", measured, "limit",
-				limit, "must_be", at_most ? "at most" : "at least", "ok",
-				at_most ? measured <= limit : measured >= limit));
+		bench_check_add(checks, name, measured, at_most ? "at most" : "at least", limit,
+			at_most ? measured <= limit : measured >= limit);
 }
 
 static json_t *checks_of(const struct mixed *m, const json_t *report)
@@ -169,20 +167,10 @@ static json_t *load_of(const struct mixed *m)
 		m->l.text.path, "prompts", "token ids: four random ones, then the text from a random place");
 }
 
-static void print_notes(const struct mixed *m, const json_t *checks)
+static void print_notes(const struct mixed *m)
 {
 	static const char *const who[] = { "tenond", "peer" };
 
-	for (size_t i = 0; i < json_array_size(checks); i++) {
-		const json_t *c = json_array_get(checks, i);
-
-		(void)printf("%-7s %s: %.4g, %s %.4g\n",
-			json_is_true(json_object_get(c, "ok")) ? "ok" : "missed",
-			json_string_value(json_object_get(c, "name")),
-			json_number_value(json_object_get(c, "measured")),
-			json_string_value(json_object_get(c, "must_be")),
-			json_number_value(json_object_get(c, "limit")));
-	}
 	(void)printf(
 		"load    %.3g online requests a second, %u + %u tokens; %u offline clients, %u + %u tokens; blocks of %.1f s\n",
 		m->rate, (unsigned)m->online_prompt, (unsigned)m->online_new, (unsigned)m->clients,
@@ -204,17 +192,14 @@ static void print_notes(const struct mixed *m, const json_t *checks)
 
 void mixed_report(struct mixed *m)
 {
-	json_t *report = bench_report("bench mixed", bench_load_model_json(&m->l)), *checks;
+	json_t *report = bench_report("bench mixed", bench_load_model_json(&m->l));
 
 	add_results(m, report);
-	checks = checks_of(m, report);
-	(void)json_object_set(report, "checks", checks);
 	(void)json_object_set_new(report, "load", load_of(m));
 	(void)json_object_set_new(report, "counts", counts_of(&m->side[0]));
 	if (m->n_sides > 1)
 		(void)json_object_set_new(report, "counts_peer", counts_of(&m->side[1]));
-	(void)bench_print(report, m->o.json);
+	bench_load_print(report, checks_of(m, report), m->o.json);
 	if (!m->o.json)
-		print_notes(m, checks);
-	json_decref(checks);
+		print_notes(m);
 }

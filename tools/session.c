@@ -44,7 +44,7 @@ bool session_option(int c, const char *arg, struct session_options *o, const cha
 	return to != NULL;
 }
 
-static bool wants_private(const struct session_options *o) { return o->backend || o->precision || o->kv || o->ctx || o->set[0]; }
+static bool wants_private(const struct session_options *o) { return o->backend || o->precision || o->kv || o->ctx || o->config || o->set[0]; }
 
 int session_options_check(const char *cmd, const struct session_options *o)
 {
@@ -99,6 +99,10 @@ static size_t daemon_args(const struct session_options *o, char *fd, char ctx[32
 	argv[n++] = fd;
 	argv[n++] = "--log-level";
 	argv[n++] = "warn";
+	if (o->config) {
+		argv[n++] = "--config";
+		argv[n++] = o->config;
+	}
 	if (o->backend) {
 		argv[n++] = "--backend";
 		argv[n++] = o->backend;
@@ -127,7 +131,7 @@ static size_t daemon_args(const struct session_options *o, char *fd, char ctx[32
 /* Ctrl-C in a terminal reaches the whole foreground group; a group of its own lets the command end it in order. */
 static int spawn_daemon(const struct session_options *o, struct session *s, struct error *e)
 {
-	const char *argv[15 + 2 * COUNT_OF(o->set)];
+	const char *argv[17 + 2 * COUNT_OF(o->set)];
 	char exe[4096], fd[16], ctx[32];
 	posix_spawnattr_t attr;
 	int sv[2], rc;

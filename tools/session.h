@@ -13,6 +13,7 @@ struct session_options { /* NULL members: the daemon's defaults */
 	const char *backend, *precision, *kv; /* any of them forces a private daemon */
 	const char *ctx;      /* context length; forces a private daemon too */
 	int eventfd_bell;
+	const char *config;   /* file for a private daemon; forces one */
 	const char *set[8];   /* KEY=VALUE of tenond's --set, up to a NULL; forces a private daemon too */
 };
 struct session {
