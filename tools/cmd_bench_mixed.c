@@ -140,9 +140,13 @@ static int run_block(struct mixed *m, struct mixed_side *s, enum mixed_what what
 	double seconds, struct load_block *b, struct error *e)
 {
 	struct load_plan p = plan_of(m, what, round, seconds);
-	int rc = load_run(s->server, &m->l.text, &p, b, e);
+	int rc;
 
-	cli_progress("mixed", m->n_done++ / m->n_total);
+	p.progress = mixed_names[what];
+	p.progress_from = m->n_done++ / m->n_total;
+	p.progress_to = m->n_done / m->n_total;
+	rc = load_run(s->server, &m->l.text, &p, b, e);
+	cli_progress_end();
 	if (rc)
 		return rc;
 	keep_items(s, what, b, m->target_ms);

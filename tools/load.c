@@ -238,7 +238,7 @@ struct running { /* a block */
 	struct load_server *s;
 	const struct load_text *t;
 	const struct load_plan *p;
-	uint64_t arrivals, due_ns;
+	uint64_t arrivals, due_ns, shown_ns;
 	struct load_block *b;
 	struct load_item *last;
 	struct load_item *now[1 + LOAD_MAX_OFFLINE]; /* of each offline client, from 1 */
@@ -363,6 +363,19 @@ static double at_stop(const struct load_block *b, struct seen before, struct see
 		(double)(after.at_ns - before.at_ns);
 }
 
+/* A few times a second. */
+static void show(struct running *r, uint64_t now_ns)
+{
+	const struct load_plan *p = r->p;
+	double share = (double)(now_ns - r->b->start_ns) / 1e9 / p->seconds;
+
+	if (!p->progress || now_ns - r->shown_ns < 250 * NS_PER_MS)
+		return;
+	r->shown_ns = now_ns;
+	cli_progress(
+		p->progress, p->progress_from + (p->progress_to - p->progress_from) * MIN_OF(share, 1.0));
+}
+
 /* Until the block's time is up; then, in the same company, until the online requests have ended. */
 static int drive(struct running *r, struct error *e)
 {
@@ -378,6 +391,7 @@ static int drive(struct running *r, struct error *e)
 		rc = keep_up(r, MIN_OF(now, end_ns), e);
 		rc = rc ? rc : r->s->wait(r->s->ctx, MIN_OF(end_ns, r->due_ns), e);
 		look(r, &before);
+		show(r, now);
 	} while (!rc && clock_now_ns() < end_ns && !session_interrupted());
 	b->stop_ns = MAX_OF(clock_now_ns(), before.at_ns);
 	after = before;

@@ -92,6 +92,8 @@ struct load_plan {
 	double rate;	 /* online arrivals a second; 0: none */
 	uint32_t n_online_prompt, n_online_new, online_ttft_ms, online_tpot_ms;
 	uint32_t n_offline_clients, n_offline_prompt, n_offline_new; /* clients 0: none */
+	const char *progress; /* shown while it runs, from one share to another; NULL: nothing */
+	double progress_from, progress_to;
 };
 struct load_block {			     /* zero-initialise */
 	uint64_t start_ns, stop_ns;	     /* what counts for rates; then online requests drain */
