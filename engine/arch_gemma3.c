@@ -21,24 +21,30 @@ static void pattern_read(
 {
 	static const char key[] = "gemma3.attention.sliding_window_pattern";
 	struct error e = { 0 };
-	int rc = TENON_OK;
+	struct gguf_array each;
+	uint64_t period = 0;
+	int rc;
 
 	*out = (struct pattern){ .period = PATTERN };
 	if (!gguf_has(f, key))
 		return;
-	if (!gguf_get_array(f, key, &out->each, NULL)) {
-		if (out->each.n < p->n_layers || out->each.kind == GGUF_STRING ||
-			out->each.kind == GGUF_F32 || out->each.kind == GGUF_F64)
+	if (!gguf_get_array(f, key, &each, NULL)) {
+		if (each.n < p->n_layers || each.kind == GGUF_STRING || each.kind == GGUF_F32 ||
+			each.kind == GGUF_F64)
 			graph_fail(g, TENON_E_FORMAT, "%s: is no list of a truth value for each of %u layers",
 				key, p->n_layers);
+		else
+			out->each = each;
 		return;
 	}
-	rc = gguf_get_u64(f, key, &out->period, &e);
-	if (!rc && (out->period < 1 || out->period > MAX_PATTERN))
+	rc = gguf_get_u64(f, key, &period, &e);
+	if (!rc && (period < 1 || period > MAX_PATTERN))
 		rc = error_set(&e, TENON_E_FORMAT, "%s: is %llu, must be 1 to %d", key,
-			(unsigned long long)out->period, MAX_PATTERN);
+			(unsigned long long)period, MAX_PATTERN);
 	if (rc)
 		graph_fail(g, rc, "%s", e.text);
+	else
+		out->period = period;
 }
 
 static bool slides(const struct pattern *w, uint32_t layer)

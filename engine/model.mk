@@ -7,11 +7,11 @@ libmodel_la_SOURCES = engine/model.c engine/model.h engine/model_priv.h engine/l
 	engine/arch_qwen2.c engine/arch_qwen3.c engine/chat.h
 libmodel_la_LIBADD = -lpthread -lm
 MODEL_LIBS = libmodel.la libchat.la $(TOKENIZER_LIBS) libplugins.la $(GGUF_LIBS)
-EXTRA_DIST += engine/README.md
+EXTRA_DIST += engine/README.md tests/reference/decoder.py tests/reference/expected.json
 
 # Tiny models for tests, made with Python so that none has to be fetched: $TENON_BUILDDIR/tests/tiny/TYPE.gguf.
 TINY_MODELS = tests/tiny/f32.gguf tests/tiny/f16.gguf tests/tiny/q8_0.gguf tests/tiny/q4_0.gguf tests/tiny/q4_1.gguf \
-	tests/tiny/scaled.gguf tests/tiny/factors.gguf
+	tests/tiny/scaled.gguf tests/tiny/factors.gguf tests/tiny/gemma3.gguf tests/tiny/qwen2.gguf tests/tiny/qwen3.gguf
 TINY_MAKE = $(AM_V_GEN)$(MKDIR_P) tests/tiny && $(PYTHON3) $(srcdir)/scripts/make-tiny-model
 tests/tiny/f32.gguf: $(srcdir)/scripts/make-tiny-model
 	$(TINY_MAKE) --type F32 --seed 2 --kv-heads 4 $@.new && mv $@.new $@
@@ -27,12 +27,23 @@ tests/tiny/scaled.gguf: $(srcdir)/scripts/make-tiny-model
 	$(TINY_MAKE) --seed 6 --bias --window 24 --rope-scale 2 $@.new && mv $@.new $@
 tests/tiny/factors.gguf: $(srcdir)/scripts/make-tiny-model
 	$(TINY_MAKE) --seed 6 --bias --window 24 --rope-factors 2 $@.new && mv $@.new $@
+# Groups with and without a window; a head size of its own; caps; position scaling in the layers that see everything.
+tests/tiny/gemma3.gguf: $(srcdir)/scripts/make-tiny-model
+	$(TINY_MAKE) --arch gemma3 --type F32 --seed 7 --layers 4 --width 96 --head-dim 32 --heads 4 --kv-heads 2 --ff 160 --window 32 \
+		--pattern 2 --rope-base 100000 --rope-scale 2 --attn-cap 20 --logit-cap 8 $@.new && mv $@.new $@
+tests/tiny/qwen2.gguf: $(srcdir)/scripts/make-tiny-model
+	$(TINY_MAKE) --arch qwen2 --type F32 --seed 8 --width 96 --heads 3 --kv-heads 1 --ff 160 --rope-base 1000000 $@.new && mv $@.new $@
+tests/tiny/qwen3.gguf: $(srcdir)/scripts/make-tiny-model
+	$(TINY_MAKE) --arch qwen3 --type F32 --seed 9 --width 96 --head-dim 32 --heads 4 --kv-heads 2 --ff 160 --untied $@.new && mv $@.new $@
 check_DATA += $(TINY_MODELS)
 CLEANFILES += tests/tiny/*.gguf tests/tiny/*.new
 
 if HAVE_CMOCKA
-check_PROGRAMS += tests/unit/test_graph tests/unit/test_model tests/unit/test_ledger
-TESTS += tests/unit/test_graph tests/unit/test_model tests/unit/test_ledger
+check_PROGRAMS += tests/unit/test_graph tests/unit/test_model tests/unit/test_ledger tests/unit/test_windows
+TESTS += tests/unit/test_graph tests/unit/test_model tests/unit/test_ledger tests/unit/test_windows
+tests_unit_test_windows_SOURCES = tests/unit/test_windows.c tests/unit/tiny.h
+tests_unit_test_windows_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_windows_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS)
 tests_unit_test_ledger_SOURCES = tests/unit/test_ledger.c tests/unit/tiny.h
 tests_unit_test_ledger_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_ledger_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS)
@@ -43,8 +54,8 @@ tests_unit_test_model_SOURCES = tests/unit/test_model.c tests/unit/tiny.h
 tests_unit_test_model_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_model_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS)
 endif
-dist_check_SCRIPTS += tests/cli/model tests/cli/perplexity tests/cli/plan
-TESTS += tests/cli/model tests/cli/perplexity tests/cli/plan
+dist_check_SCRIPTS += tests/cli/model tests/cli/perplexity tests/cli/plan tests/cli/reference
+TESTS += tests/cli/model tests/cli/perplexity tests/cli/plan tests/cli/reference
 
 check_PROGRAMS += tests/fuzz/fuzz_graph
 tests_fuzz_fuzz_graph_SOURCES = tests/fuzz/fuzz_graph.c
