@@ -5,6 +5,7 @@ _tenon_models() {
     COMPREPLY=($(compgen -W "$(cd "$dir" 2>/dev/null && ls -1 ./*.gguf 2>/dev/null | sed 's,^\./,,; s,\.gguf$,,')" -- "$1"))
     COMPREPLY+=($(compgen -f -X '!*.gguf' -- "$1"))
 }
+_tenon_names() { sed -n '/^examples/q; s/^  \([a-z][a-z-]*\) .*/\1/p'; }
 _tenon() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]}
     case $prev in
@@ -13,11 +14,13 @@ _tenon() {
     --kv) COMPREPLY=($(compgen -W "f32 f16 q8_0 q4_0" -- "$cur")); return ;;
     --class) COMPREPLY=($(compgen -W "online offline" -- "$cur")); return ;;
     --backend) COMPREPLY=($(compgen -W "cpu ref" -- "$cur")); return ;;
-    --socket | --template | --full | -f) COMPREPLY=($(compgen -f -- "$cur")); return ;;
-    bench) COMPREPLY=($(compgen -W "$("$1" bench --list 2>/dev/null)" -- "$cur")); return ;;
+    --socket | --template | --full | --text | --plot | -f) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+    bench) COMPREPLY=($(compgen -W "$("$1" bench --help | _tenon_names)" -- "$cur")); return ;;
     esac
     if [ "$COMP_CWORD" = 1 ]; then
-        COMPREPLY=($(compgen -W "$("$1" --help | sed -n 's/^  \([a-z]*\) .*/\1/p')" -- "$cur"))
+        COMPREPLY=($(compgen -W "$("$1" --help | _tenon_names)" -- "$cur"))
+    elif [[ $cur == -* && ${COMP_WORDS[1]} == bench ]]; then
+        COMPREPLY=($(compgen -W "$("$1" bench "${COMP_WORDS[2]}" --help 2>/dev/null | grep -oE -- '--[a-z][a-z0-9-]*' | sort -u)" -- "$cur"))
     elif [[ $cur == -* ]]; then
         COMPREPLY=($(compgen -W "$("$1" "${COMP_WORDS[1]}" --help 2>/dev/null | grep -oE -- '--[a-z][a-z0-9-]*' | sort -u)" -- "$cur"))
     fi
