@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # cache/kv: page numbers and block tables (worker side); no device calls.
 noinst_LTLIBRARIES += libcache_kv.la
-libcache_kv_la_SOURCES = cache/kv/pages.c cache/kv/pages.h cache/kv/prefix.h cache/kv/tier.h
+libcache_kv_la_SOURCES = cache/kv/pages.c cache/kv/pages.h cache/kv/prefix.h cache/kv/prefix_priv.h cache/kv/prefix.c \
+	cache/kv/prefix_node.c cache/kv/prefix_find.c cache/kv/prefix_offer.c cache/kv/prefix_evict.c cache/kv/prefix_pin.c \
+	cache/kv/prefix_save.c cache/kv/prefix_restore.c cache/kv/prefix_rebuild.c cache/kv/tier.h cache/kv/tier_priv.h \
+	cache/kv/tier.c cache/kv/tier_memory.c cache/kv/tier_file.c
+libcache_kv_la_CFLAGS = $(AM_CFLAGS) $(SODIUM_CFLAGS)
+libcache_kv_la_LIBADD = $(SODIUM_LIBS)
 
 if HAVE_CMOCKA
 check_PROGRAMS += tests/unit/test_pages
@@ -9,5 +14,11 @@ TESTS += tests/unit/test_pages
 tests_unit_test_pages_SOURCES = tests/unit/test_pages.c
 tests_unit_test_pages_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_pages_LDADD = libcache_kv.la $(BASE_LIBS) $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/test_prefix
+TESTS += tests/unit/test_prefix
+tests_unit_test_prefix_SOURCES = tests/unit/test_prefix.c tests/unit/kv_world.c tests/unit/kv_world.h
+tests_unit_test_prefix_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_prefix_LDADD = libcache_kv.la $(BASE_LIBS) $(CMOCKA_LIBS)
 endif
 EXTRA_DIST += cache/README.md

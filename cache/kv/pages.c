@@ -4,10 +4,12 @@
 #include "cache/kv/pages.h"
 #include <string.h>
 
+#define CACHED 0x80000000u /* in a page's count: the prefix tree has one of the references */
+
 struct group {
-	uint32_t *refs;	 /* [n] */
+	uint32_t *refs;	 /* [n], with CACHED */
 	uint32_t *stack; /* [n], the first n_free are free */
-	uint32_t n, n_free;
+	uint32_t n, n_free, n_idle;
 };
 
 struct kv_pages {
@@ -66,9 +68,24 @@ uint32_t kv_pages_total(const struct kv_pages *p, uint32_t group) { return p->gr
 uint32_t kv_pages_tokens(const struct kv_pages *p) { return p->page_tokens; }
 uint32_t kv_pages_groups(const struct kv_pages *p) { return p->n_groups; }
 
+uint32_t kv_pages_idle(const struct kv_pages *p, uint32_t group) { return p->group[group].n_idle; }
+
 uint32_t kv_page_refs(const struct kv_pages *p, uint32_t group, uint32_t page)
 {
-	return p->group[group].refs[page];
+	return p->group[group].refs[page] & ~CACHED;
+}
+
+bool kv_page_cached(const struct kv_pages *p, uint32_t group, uint32_t page)
+{
+	return p->group[group].refs[page] & CACHED;
+}
+
+/* Every change of a count or mark passes here, so that n_idle is right. */
+static void page_set(struct group *g, uint32_t page, uint32_t refs)
+{
+	g->n_idle -= g->refs[page] == (CACHED | 1);
+	g->n_idle += refs == (CACHED | 1);
+	g->refs[page] = refs;
 }
 
 uint32_t kv_page_take(struct kv_pages *p, uint32_t group)
@@ -83,7 +100,12 @@ uint32_t kv_page_take(struct kv_pages *p, uint32_t group)
 	return page;
 }
 
-void kv_page_ref(struct kv_pages *p, uint32_t group, uint32_t page) { p->group[group].refs[page]++; }
+void kv_page_ref(struct kv_pages *p, uint32_t group, uint32_t page)
+{
+	struct group *g = &p->group[group];
+
+	page_set(g, page, g->refs[page] + 1);
+}
 
 void kv_page_unref(struct kv_pages *p, uint32_t group, uint32_t page)
 {
@@ -91,8 +113,19 @@ void kv_page_unref(struct kv_pages *p, uint32_t group, uint32_t page)
 
 	if (page == KV_NO_PAGE || page >= g->n || !g->refs[page])
 		return;
-	if (!--g->refs[page])
-		g->stack[g->n_free++] = page;
+	if ((g->refs[page] & ~CACHED) > 1) {
+		page_set(g, page, g->refs[page] - 1);
+		return;
+	}
+	page_set(g, page, 0);
+	g->stack[g->n_free++] = page;
+}
+
+void kv_page_set_cached(struct kv_pages *p, uint32_t group, uint32_t page, bool cached)
+{
+	struct group *g = &p->group[group];
+
+	page_set(g, page, cached ? g->refs[page] | CACHED : g->refs[page] & ~CACHED);
 }
 
 static uint64_t pages_for(const struct kv_pages *p, uint64_t n_tokens)
@@ -122,6 +155,11 @@ static bool table_grow(struct block_table *t, uint32_t n_groups, uint32_t want)
 	}
 	t->cap = cap;
 	return true;
+}
+
+int block_table_reserve(struct block_table *t, const struct kv_pages *p, uint32_t n_pages)
+{
+	return table_grow(t, p->n_groups, n_pages) ? TENON_OK : TENON_E_NOMEM;
 }
 
 int block_table_cover(struct block_table *t, struct kv_pages *p, uint64_t n_tokens)

@@ -23,6 +23,11 @@ uint32_t kv_page_refs(const struct kv_pages *p, uint32_t group, uint32_t page); 
 uint32_t kv_page_take(struct kv_pages *p, uint32_t group); /* one reference; KV_NO_PAGE: none free */
 void kv_page_ref(struct kv_pages *p, uint32_t group, uint32_t page);
 void kv_page_unref(struct kv_pages *p, uint32_t group, uint32_t page); /* the last one frees it */
+/* What the prefix tree owns is marked, once; the mark goes with the last reference. Idle: marked pages that nobody else
+ * refers to. */
+void kv_page_set_cached(struct kv_pages *p, uint32_t group, uint32_t page, bool cached);
+bool kv_page_cached(const struct kv_pages *p, uint32_t group, uint32_t page);
+uint32_t kv_pages_idle(const struct kv_pages *p, uint32_t group);
 
 struct block_table { /* zero-initialise */
 	/* [n_pages], from position 0; KV_NO_PAGE: a hole. A group's holes stand before its pages */
@@ -31,6 +36,8 @@ struct block_table { /* zero-initialise */
 };
 /* Makes the table cover n_tokens positions: takes pages of every group, or none at all (NOMEM: not enough free). */
 int block_table_cover(struct block_table *t, struct kv_pages *p, uint64_t n_tokens);
+int block_table_reserve(
+	struct block_table *t, const struct kv_pages *p, uint32_t n_pages); /* room only; NOMEM */
 /* Pages missing to cover n_tokens. */
 uint32_t block_table_missing(const struct block_table *t, const struct kv_pages *p, uint64_t n_tokens);
 /* Gives back the pages of `group` that end at or before first_position (what a window no longer reaches) and leaves holes

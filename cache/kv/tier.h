@@ -20,13 +20,14 @@ struct kv_tier_config {
 };
 
 struct kv_tier;
-/* IO, BUSY (another process has the file), NOMEM. A damaged file is no error: it begins empty. */
+/* IO (also: the path holds somebody's other file), BUSY (another process has the file), NOMEM, INVALID (geometry). A damaged
+ * file is no error: it begins empty, or with the records that are whole. */
 int kv_tier_open(const struct kv_tier_config *c, struct kv_tier **out, struct error *e);
 void kv_tier_close(struct kv_tier *t);
 
 #define KV_TIER_NONE UINT32_MAX
 struct kv_record {
-	uint8_t chain[32];  /* SHA-256 over tenant and all tokens before this page: finds the parent after a restart */
+	uint8_t chain[32];  /* hash over tenant and all tokens before this page: finds the parent after a restart */
 	char tenant[64];
 	uint32_t first;     /* position of the first token */
 	uint32_t n_tokens;  /* valid ones in this page */
@@ -43,9 +44,15 @@ int kv_tier_put(struct kv_tier *t, const struct kv_record *r, const void *const 
 int kv_tier_get(struct kv_tier *t, uint32_t slot, const struct kv_record *expect, void *const data[KV_MAX_GROUPS],
 	struct error *e);
 void kv_tier_drop(struct kv_tier *t, uint32_t slot);
+bool kv_tier_has_room(const struct kv_tier *t); /* one more record is within the limit */
+/* The tier was opened for pages of this shape. */
+bool kv_tier_fits(const struct kv_tier *t, uint32_t n_groups, uint32_t page_tokens, const uint64_t *page_bytes);
+/* Makes the next kv_tier_get of this one as slow as a first read: what was written lately is in the kernel's cache. */
+void kv_tier_make_cold(struct kv_tier *t, uint32_t slot);
 /* Tells the kernel that these will be read soon. */
 void kv_tier_hint(struct kv_tier *t, const uint32_t *slots, uint32_t n);
-/* Walks records, for rebuilding a tree after a start: parents before children (ascending first). False: end. */
+/* Walks records, for rebuilding a tree after a start: parents before children (ascending first). *slot starts as
+ * KV_TIER_NONE; records may be dropped on the way, not put. False: end. */
 bool kv_tier_each(struct kv_tier *t, uint32_t *slot, struct kv_record *r, int32_t *tokens /* [page_tokens] */);
 /* Lower than what is held: calls gone(slot) for each record that had to go (most lately kept stay), moved(from, to) for
  * records that changed places. Afterwards bytes <= limit. */

@@ -54,6 +54,34 @@ static void shared_pages_are_freed_by_the_last(void **st)
 	kv_pages_destroy(p);
 }
 
+static void idle_pages_are_the_trees_alone(void **st)
+{
+	struct kv_pages *p = make(3, 1);
+	uint32_t a = kv_page_take(p, 0), b = kv_page_take(p, 0);
+
+	(void)st;
+	kv_page_set_cached(p, 0, a, true);
+	assert_true(kv_page_cached(p, 0, a));
+	assert_false(kv_page_cached(p, 0, b));
+	assert_int_equal(kv_pages_idle(p, 0), 1);
+	kv_page_ref(p, 0, a);
+	assert_int_equal(kv_page_refs(p, 0, a), 2);
+	assert_int_equal(kv_pages_idle(p, 0), 0);
+	kv_page_unref(p, 0, a);
+	assert_int_equal(kv_pages_idle(p, 0), 1);
+	kv_page_set_cached(p, 0, a, false);
+	assert_int_equal(kv_pages_idle(p, 0), 0);
+	kv_page_set_cached(p, 0, a, true);
+	kv_page_unref(p, 0, a);
+	assert_int_equal(kv_pages_idle(p, 0), 0);
+	assert_int_equal(kv_page_take(p, 0), a); /* free again, and without the mark */
+	assert_false(kv_page_cached(p, 0, a));
+	kv_page_unref(p, 0, a);
+	kv_page_unref(p, 0, b);
+	assert_int_equal(kv_pages_free(p, 0), 3);
+	kv_pages_destroy(p);
+}
+
 /* Random life of many tables: no page is ever in two tables, all come back. */
 static void no_page_is_lost_or_doubled(void **st)
 {
@@ -129,6 +157,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(tables_take_all_or_nothing),
 		cmocka_unit_test(shared_pages_are_freed_by_the_last),
+		cmocka_unit_test(idle_pages_are_the_trees_alone),
 		cmocka_unit_test(no_page_is_lost_or_doubled),
 		cmocka_unit_test(a_window_gives_back_what_it_left),
 		cmocka_unit_test(out_of_memory_is_answered),
