@@ -207,14 +207,19 @@ static void mixed(struct conform *c, const char *model, uint32_t kv_type)
 	free(b);
 }
 
-static void check_mixed(struct conform *c)
+static void plain_mixed(struct conform *c, uint32_t kv_type) { mixed(c, "plain", kv_type); }
+
+/* A check for each type that pages may hold. */
+static void each_type(struct conform *c, void (*check)(struct conform *c, uint32_t kv_type))
 {
 	conform_open(c);
 	for (uint32_t k = 0; k < 64; k++)
 		if (c->kv_types >> k & 1)
-			mixed(c, "plain", k);
+			check(c, k);
 	conform_close(c);
 }
+
+static void check_mixed(struct conform *c) { each_type(c, plain_mixed); }
 
 static void check_mixed_parallel(struct conform *c)
 {
@@ -232,7 +237,7 @@ static void check_mixed_fused(struct conform *c)
 
 /* ---- shared prefixes ------------------------------------------------------------------------------------------------------ */
 /* Full pages of a prefix serve two sequences; a page half full is copied for the second. */
-static void check_shared(struct conform *c)
+static void shared(struct conform *c, uint32_t kv_type)
 {
 	struct bench *b = calloc(1, sizeof *b);
 	struct tnp_error e = { .size = sizeof e };
@@ -240,8 +245,7 @@ static void check_shared(struct conform *c)
 	struct run_seq s[2];
 	struct text *a, *d;
 
-	conform_open(c);
-	bench_open(c, b, "plain", c->kv_type);
+	bench_open(c, b, "plain", kv_type);
 	a = &b->text[0];
 	d = &b->text[1];
 	prefix = 2 * b->lim.page_tokens + b->lim.page_tokens / 2;
@@ -272,12 +276,13 @@ static void check_shared(struct conform *c)
 	compare(b, "the sequence that shares it", d->got, d->want, d->n);
 	bench_close(b);
 	free(b);
-	conform_close(c);
 }
+
+static void check_shared(struct conform *c) { each_type(c, shared); }
 
 /* ---- bytes of pages ---------------------------------------------------------------------------------------------------------- */
 /* Pages move to a second pool under other numbers; nothing else of the first is kept. */
-static void check_bytes(struct conform *c)
+static void moved(struct conform *c, uint32_t kv_type)
 {
 	struct bench *b = calloc(1, sizeof *b), *other = calloc(1, sizeof *other);
 	const struct tnp_ops *t;
@@ -285,12 +290,11 @@ static void check_bytes(struct conform *c)
 	uint32_t half;
 	struct run_seq s;
 
-	conform_open(c);
 	if (!(c->sut.info.features & TNP_F_KV_IO))
 		conform_skip(c, "TNP_F_KV_IO is not claimed");
 	t = c->sut.ops;
-	bench_open(c, b, "plain", c->kv_type);
-	bench_open(c, other, "plain", c->kv_type);
+	bench_open(c, b, "plain", kv_type);
+	bench_open(c, other, "plain", kv_type);
 	shuffle_pages(other);
 	if (memcmp(b->m.sizes.kv_compat, other->m.sizes.kv_compat, 32))
 		conform_fail(c, "kv_compat differs between two openings of one model");
@@ -329,18 +333,18 @@ static void check_bytes(struct conform *c)
 	bench_close(other);
 	free(b);
 	free(other);
-	conform_close(c);
 }
+
+static void check_bytes(struct conform *c) { each_type(c, moved); }
 
 /* ---- windows ------------------------------------------------------------------------------------------------------------------- */
 /* Pages that the window has left become holes, and their numbers go to another sequence that overwrites them. */
-static void check_window(struct conform *c)
+static void windowed(struct conform *c, uint32_t kv_type)
 {
 	struct bench *b = calloc(1, sizeof *b);
 	struct text *a, *d;
 
-	conform_open(c);
-	bench_open(c, b, "windowed", c->kv_type);
+	bench_open(c, b, "windowed", kv_type);
 	a = &b->text[0];
 	d = &b->text[1];
 	text_make(b, a, MOST_LEN, NULL, 0);
@@ -373,8 +377,9 @@ static void check_window(struct conform *c)
 	compare(b, "one that got its old pages", d->got, d->want, d->n);
 	bench_close(b);
 	free(b);
-	conform_close(c);
 }
+
+static void check_window(struct conform *c) { each_type(c, windowed); }
 
 /* ---- faults of one sequence --------------------------------------------------------------------------------------------------- */
 struct fault {

@@ -44,14 +44,6 @@ static struct model *open_tiny(struct backend *b, const char *name, uint32_t pre
 	return m;
 }
 
-static void make_tokens(int32_t *t, uint32_t n, uint32_t seed)
-{
-	for (uint32_t i = 0; i < n; i++) {
-		seed = seed * 1664525 + 1013904223;
-		t[i] = (int32_t)(seed >> 16) % 500;
-	}
-}
-
 /* Pages first, first + step, ... */
 static void make_pages(uint32_t *p, uint32_t n, uint32_t first, uint32_t step)
 {
@@ -110,7 +102,7 @@ static void chunks_and_pages_change_nothing(const char *backend, const char *mod
 	int32_t tokens[N_TOKENS];
 	uint32_t pages[6];
 
-	make_tokens(tokens, N_TOKENS, 1);
+	tiny_tokens(tokens, N_TOKENS, 1);
 	make_pages(pages, 6, 0, 1);
 	run_chunks(m, tokens, N_TOKENS, 64, pages, want);
 	for (size_t i = 0; i < COUNT_OF(chunk); i++) {
@@ -151,7 +143,7 @@ static void rope_scaling_and_factors_meet(void **st)
 	struct tiny f;
 
 	(void)st;
-	make_tokens(tokens, N_TOKENS, 8);
+	tiny_tokens(tokens, N_TOKENS, 8);
 	make_pages(pages, 6, 0, 1);
 	run_chunks(m[0], tokens, N_TOKENS, 32, pages, scaled);
 	run_chunks(m[1], tokens, N_TOKENS, 32, pages, factors);
@@ -190,7 +182,7 @@ static void same_bits_in_company(void **st)
 	(void)st;
 	for (uint32_t turn = 0; turn < 2; turn++) {
 		for (uint32_t i = 0; i < STEP_SEQS; i++) {
-			make_tokens(tokens[i], N_TOKENS, 10 + i);
+			tiny_tokens(tokens[i], N_TOKENS, 10 + i);
 			make_pages(pages[i], 6, i, STEP_SEQS);
 			past[i] = i % 2 ? 40 + i : 16 * (i / 4);
 			len[i] = i % 2 ? 1 : 9 + i;
@@ -226,7 +218,7 @@ static void cpu_agrees_with_ref(void **st)
 	uint32_t pages[6];
 
 	(void)st;
-	make_tokens(tokens, N_TOKENS, 3);
+	tiny_tokens(tokens, N_TOKENS, 3);
 	make_pages(pages, 6, 3, 2);
 	for (size_t i = 0; i < COUNT_OF(model); i++) {
 		struct model *r = open_tiny(ref, model[i], TNP_EXACT);
@@ -291,7 +283,7 @@ static void bad_sequences_leave_the_others_alone(void **st)
 	struct error e = { 0 };
 
 	(void)st;
-	make_tokens(good, N_TOKENS, 5);
+	tiny_tokens(good, N_TOKENS, 5);
 	memcpy(bad, good, sizeof bad);
 	memcpy(low, good, sizeof low);
 	bad[3] = 512;
@@ -395,7 +387,7 @@ static void steps_do_not_allocate(void **st)
 	uint64_t before;
 
 	(void)st;
-	make_tokens(tokens, N_TOKENS, 5);
+	tiny_tokens(tokens, N_TOKENS, 5);
 	make_pages(pages, 6, 0, 1);
 	before = mem_n_allocs();
 	run_chunks(m, tokens, N_TOKENS, 7, pages, rows);

@@ -32,14 +32,6 @@ static struct model *open_tiny(const char *backend, uint32_t kv_type, struct bac
 	return m;
 }
 
-static void make_tokens(int32_t *t, uint32_t seed)
-{
-	for (uint32_t i = 0; i < N_TOKENS; i++) {
-		seed = seed * 1664525 + 1013904223;
-		t[i] = (int32_t)(seed >> 16) % 500;
-	}
-}
-
 /* A list for `past` + n tokens: from `first` upwards, `ring` numbers in turn (0: all different); with a ring, holes for
  * what the window has left. */
 static uint32_t list_fill(uint32_t *list, uint32_t first, uint32_t ring, uint32_t past, uint32_t n)
@@ -85,7 +77,7 @@ static void same_bits(const char *backend, uint32_t kv_type)
 	float *want = calloc(n, sizeof *want), *got = calloc(n, sizeof *got);
 	int32_t tokens[N_TOKENS];
 
-	make_tokens(tokens, 3);
+	tiny_tokens(tokens, N_TOKENS, 3);
 	run(m, tokens, 64, 0, 0, want);
 	for (size_t i = 0; i < COUNT_OF(chunk); i++) {
 		run(m, tokens, chunk[i], (uint32_t)i % 4, 0, got);
@@ -138,7 +130,7 @@ static void a_hole_in_the_window(void **st)
 	struct step_seq s[2] = { { 0 } };
 
 	(void)st;
-	make_tokens(tokens, 4);
+	tiny_tokens(tokens, N_TOKENS, 4);
 	for (uint32_t g = 0; g < 2; g++)
 		n = list_fill(list[g], 0, 0, 0, 49);
 	for (uint32_t i = 0; i < 2; i++)

@@ -32,6 +32,15 @@ static inline int tiny_plugins(struct plugins **out)
 	return -1;
 }
 
+/* Token ids below 500, always the same for a seed. */
+static inline void tiny_tokens(int32_t *t, uint32_t n, uint32_t seed)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		seed = seed * 1664525 + 1013904223;
+		t[i] = (int32_t)(seed >> 16) % 500;
+	}
+}
+
 struct tiny { /* a file in memory; tiny_save writes it to `path` */
 	unsigned char *data;
 	size_t len;
