@@ -15,7 +15,7 @@ struct cost_shape { /* of a step */
 	uint32_t n_tokens, n_seqs, n_out;
 	uint64_t attended; /* sum over tokens of the positions they look at */
 };
-/* Adds a span of one sequence: tokens [past, past + n), `window` 0: looks at everything. */
+/* Adds a span of one sequence: tokens [past, past + n), n_out of them with rows of logits. */
 void cost_shape_add(struct cost_shape *s, uint32_t past, uint32_t n, uint32_t n_out);
 
 struct cost_model;
@@ -25,8 +25,8 @@ void cost_destroy(struct cost_model *c);
 uint64_t cost_predict_ns(const struct cost_model *c, const struct cost_shape *s);
 /* Most tokens n in 1..max of one more sequence at `past` (with `out` rows if it is its last chunk) such that the whole
  * step stays within budget_ns; 0: not even one. */
-uint32_t cost_fit_tokens(const struct cost_model *c, const struct cost_shape *with, uint32_t past, uint32_t max,
-	uint64_t budget_ns);
+uint32_t cost_fit_tokens(const struct cost_model *c, const struct cost_shape *with, uint32_t past,
+	uint32_t max, uint64_t budget_ns);
 /* Predicted time of computing tokens [past, past + n) of one sequence in its own steps. */
 uint64_t cost_prefill_ns(const struct cost_model *c, uint32_t past, uint32_t n, uint32_t chunk);
 

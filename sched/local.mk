@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 # sched: requests -> sequences -> steps; runs on the worker's step thread.
 noinst_LTLIBRARIES += libsched.la
-libsched_la_SOURCES = sched/sched.c sched/sched.h sched/sched_priv.h sched/seq.c sched/seq.h sched/step.c \
-	sched/engine.c sched/cost.h
-libsched_la_LIBADD = libcache_kv.la libsampling.la
+libsched_la_SOURCES = sched/admit.c sched/budget.c sched/calibrate.c sched/check.c sched/cost.c sched/cost.h \
+	sched/cost_priv.h sched/cost_save.c sched/engine.c sched/heap.c sched/list.c sched/pages.c sched/plan.c \
+	sched/preempt.c sched/queue.c sched/sched.c sched/sched.h sched/sched_priv.h sched/seq.c sched/seq.h \
+	sched/share.c sched/step.c sched/tenant.c
+libsched_la_LIBADD = libcache_kv.la libsampling.la -lm
 EXTRA_DIST += sched/README.md
 
 if HAVE_CMOCKA

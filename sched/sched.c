@@ -1,59 +1,107 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Requests in and out of the scheduler: submit, cancel, pause, end. Step thread only.
+ * Requests in and out of the scheduler: create, submit, cancel, pause, end. Step thread only.
  */
 #include "sched/sched_priv.h"
 #include <string.h>
 
-enum { DEFAULT_WAITING = 1024 };
+enum { DEFAULT_WAITING = 1024, DEFAULT_BYTES = 256 << 20, IDS_AT_FIRST = 64 };
+#define AGING_MOST_NS 1000000000000000u /* so that keys cannot overflow */
 
-/* ---- lists -------------------------------------------------------------------------------------------------- */
+/* ---- ids --------------------------------------------------------------------------------------------------------------- */
 
-void seq_list_append(struct seq_list *l, struct seq *q)
+static uint32_t slot_of(const struct sched *s, uint64_t id)
 {
-	q->prev = l->last;
-	q->next = NULL;
-	*(l->last ? &l->last->next : &l->first) = q;
-	l->last = q;
-	l->n++;
+	return (uint32_t)((id * 0x9e3779b97f4a7c15u) >> 32) & (s->n_ids - 1);
 }
 
-void seq_list_prepend(struct seq_list *l, struct seq *q)
+struct seq *sched_find(const struct sched *s, uint64_t id)
 {
-	q->prev = NULL;
-	q->next = l->first;
-	*(l->first ? &l->first->prev : &l->last) = q;
-	l->first = q;
-	l->n++;
+	struct seq *q = s->ids[slot_of(s, id)];
+
+	while (q && q->id != id)
+		q = q->same_hash;
+	return q;
 }
 
-void seq_list_remove(struct seq_list *l, struct seq *q)
+static bool ids_reserve(struct sched *s)
 {
-	*(q->prev ? &q->prev->next : &l->first) = q->next;
-	*(q->next ? &q->next->prev : &l->last) = q->prev;
-	q->prev = q->next = NULL;
-	l->n--;
+	uint32_t old = s->n_ids, n = old ? old * 2 : IDS_AT_FIRST;
+	struct seq **was = s->ids, **ids;
+
+	if (s->n_open < old)
+		return true;
+	ids = mem_zalloc(MEM_SCHED, n, sizeof(struct seq *));
+	if (!ids)
+		return false;
+	s->ids = ids;
+	s->n_ids = n;
+	for (struct seq *q = s->all.first; q; q = q->next[SEQ_IN_ALL]) {
+		q->same_hash = ids[slot_of(s, q->id)];
+		ids[slot_of(s, q->id)] = q;
+	}
+	mem_free(was);
+	return true;
 }
 
-static struct seq *find(struct sched *s, uint64_t id)
+static void ids_remove(struct sched *s, const struct seq *q)
 {
-	for (struct seq *q = s->running.first; q; q = q->next)
-		if (q->id == id)
-			return q;
-	for (struct seq *q = s->waiting.first; q; q = q->next)
-		if (q->id == id)
-			return q;
-	return NULL;
+	struct seq **at = &s->ids[slot_of(s, q->id)];
+
+	while (*at != q)
+		at = &(*at)->same_hash;
+	*at = q->same_hash;
+	s->n_open--;
 }
 
-/* ---- create ------------------------------------------------------------------------------------------------- */
+/* ---- create ------------------------------------------------------------------------------------------------------------ */
 
-static int buffers_create(struct sched *s, const struct model_info *info)
+static void fill_defaults(struct sched_config *c, const struct model_info *info)
+{
+	c->max_running = MIN_OF(c->max_running ? c->max_running : info->step_seqs, info->step_seqs);
+	c->max_running = MIN_OF(c->max_running, info->step_out);
+	for (uint32_t k = 0; k < SCHED_CLASSES; k++) {
+		struct sched_class_config *t = &c->class[k];
+
+		t->max_waiting = t->max_waiting ? t->max_waiting : DEFAULT_WAITING;
+		t->max_waiting_tenant = t->max_waiting_tenant ? t->max_waiting_tenant : t->max_waiting;
+		t->max_waiting_bytes = t->max_waiting_bytes ? t->max_waiting_bytes : DEFAULT_BYTES;
+	}
+	c->max_step_ns = c->max_step_ns ? c->max_step_ns : 25 * NS_PER_MS;
+	c->max_prefill_ns = c->max_prefill_ns ? c->max_prefill_ns : 100 * NS_PER_MS;
+	c->aging_ns = MIN_OF(c->aging_ns ? c->aging_ns : 10 * NS_PER_S, AGING_MOST_NS);
+	c->slack = c->slack > 0 ? c->slack : 0.03;
+	c->long_prompt_factor = c->long_prompt_factor > 1 ? c->long_prompt_factor : 2;
+	c->offline_min_share = MAX_OF(MIN_OF(c->offline_min_share, 0.9), 0);
+}
+
+static int buffers_create(struct sched *s, const struct model_info *info, struct error *e)
 {
 	s->n_vocab = info->n_vocab;
 	s->plan = mem_zalloc(MEM_SCHED, info->step_seqs, sizeof *s->plan);
 	s->planned = mem_zalloc(MEM_SCHED, info->step_seqs, sizeof(struct seq *));
+	s->pick = mem_zalloc(MEM_SCHED, info->step_seqs, sizeof(struct seq *));
 	s->logits = mem_alloc(MEM_SCHED, (size_t)info->step_out * info->n_vocab * sizeof(float));
-	return s->plan && s->planned && s->logits ? TENON_OK : TENON_E_NOMEM;
+	if (s->plan && s->planned && s->pick && s->logits && ids_reserve(s))
+		return TENON_OK;
+	return error_set(e, TENON_E_NOMEM, "scheduler: out of memory for %u rows of logits", info->step_out);
+}
+
+static int reuse_create(struct sched *s, const struct model_info *info, struct error *e)
+{
+	struct prefix_config *p = &s->c.prefix;
+
+	if (s->c.no_prefix)
+		return TENON_OK;
+	p->pages = s->pages;
+	p->store = s->c.engine.store;
+	if (!p->store.now_ns && p->store.ctx == s->c.engine.ctx)
+		p->store.now_ns = s->c.engine.now_ns;
+	p->invariant = info->invariant;
+	for (uint32_t g = 0; g < info->n_groups && g < KV_MAX_GROUPS; g++) {
+		p->window[g] = info->window[g];
+		p->page_bytes[g] = info->page_bytes[g];
+	}
+	return prefix_create(p, &s->prefix, e);
 }
 
 int sched_create(
@@ -71,15 +119,18 @@ int sched_create(
 		return error_set(e, TENON_E_NOMEM, "scheduler: out of memory");
 	s->c = *c;
 	s->sink = *sink;
-	s->c.max_running = MIN_OF(c->max_running ? c->max_running : info->step_seqs, info->step_seqs);
-	s->c.max_running = MIN_OF(s->c.max_running, info->step_out);
-	for (uint32_t k = 0; k < SCHED_CLASSES; k++)
-		if (!s->c.class[k].max_waiting)
-			s->c.class[k].max_waiting = DEFAULT_WAITING;
+	s->cost = c->cost;
+	s->own_cost = !c->cost;
+	s->deadlines =
+		(struct heap){ .before = queue_deadline_before, .index = offsetof(struct seq, deadline_at) };
+	fill_defaults(&s->c, info);
 	rc = kv_pages_create(info->n_groups, info->n_pages, info->page_tokens, &s->pages, e);
-	if (!rc && buffers_create(s, info))
-		rc = error_set(
-			e, TENON_E_NOMEM, "scheduler: out of memory for %u rows of logits", info->step_out);
+	if (!rc && s->own_cost)
+		rc = cost_create(&s->cost, e);
+	if (!rc)
+		rc = buffers_create(s, info, e);
+	if (!rc)
+		rc = reuse_create(s, info, e);
 	if (rc)
 		sched_destroy(s);
 	else
@@ -87,33 +138,30 @@ int sched_create(
 	return rc;
 }
 
-static void list_destroy(struct seq_list *l, struct kv_pages *pages)
-{
-	for (struct seq *q = l->first, *next; q; q = next) {
-		next = q->next;
-		seq_destroy(q, pages);
-	}
-}
-
 void sched_destroy(struct sched *s)
 {
 	if (!s)
 		return;
-	list_destroy(&s->running, s->pages);
-	list_destroy(&s->waiting, s->pages);
+	for (struct seq *q = s->all.first, *next; q; q = next) {
+		next = q->next[SEQ_IN_ALL];
+		pages_drop(s, q, false, 0);
+		seq_destroy(q);
+	}
+	prefix_destroy(s->prefix);
 	kv_pages_destroy(s->pages);
+	if (s->own_cost)
+		cost_destroy(s->cost);
+	tenants_finish(s);
+	heap_finish(&s->deadlines);
+	mem_free(s->ids);
 	mem_free(s->plan);
 	mem_free(s->planned);
+	mem_free(s->pick);
 	mem_free(s->logits);
 	mem_free(s);
 }
 
-/* ---- the last word ------------------------------------------------------------------------------------------ */
-
-static void take_out(struct sched *s, struct seq *q)
-{
-	seq_list_remove(q->place == SEQ_RUNNING ? &s->running : &s->waiting, q);
-}
+/* ---- ends -------------------------------------------------------------------------------------------------------------- */
 
 void sched_tell_tokens(struct sched *s, struct seq *q, uint32_t from, const struct sampler_logprob *lp)
 {
@@ -124,78 +172,86 @@ void sched_tell_tokens(struct sched *s, struct seq *q, uint32_t from, const stru
 	buf_clear(&q->text);
 }
 
+/* Whoever waits for q looks again; what q computed stays findable unless it may be wrong. */
+static void take_out(struct sched *s, struct seq *q, bool offer)
+{
+	uint64_t now = sched_now(s);
+
+	share_let_go(s, q, true);
+	queue_leave(s, q);
+	pages_drop(s, q, offer, now);
+	seq_list_remove(&s->all, q, SEQ_IN_ALL);
+	ids_remove(s, q);
+	if (q->deadline_ns)
+		heap_remove(&s->deadlines, q);
+	tenant_close(s, q->tenant, now);
+}
+
 void sched_end_done(struct sched *s, struct seq *q, uint32_t finish)
 {
 	struct wire_done d;
 
 	seq_fill_done(q, finish, sched_now(s), &d);
-	take_out(s, q);
+	take_out(s, q, true);
 	s->st.ended++;
+	s->st.class[q->traffic_class].ended++;
 	s->sink.done(s->sink.ctx, q->id, &d);
-	seq_destroy(q, s->pages);
+	seq_destroy(q);
 }
 
 void sched_end_error(struct sched *s, struct seq *q, int code, const char *text)
 {
-	take_out(s, q);
-	*(code == TENON_E_CANCELLED ? &s->st.cancelled : &s->st.failed) += 1;
+	struct sched_class_status *st = &s->st.class[q->traffic_class];
+	bool cancelled = code == TENON_E_CANCELLED;
+
+	take_out(s, q, cancelled || code == TENON_E_TIMEOUT);
+	*(cancelled ? &s->st.cancelled : &s->st.failed) += 1;
+	*(cancelled ? &st->cancelled : &st->failed) += 1;
 	s->sink.error(s->sink.ctx, q->id, code, text);
-	seq_destroy(q, s->pages);
+	seq_destroy(q);
 }
 
-/* ---- requests ------------------------------------------------------------------------------------------------ */
+/* ---- requests ---------------------------------------------------------------------------------------------------------- */
 
-/* Everything that makes a request impossible for ever, or the queue full now. */
-static int check(const struct sched *s, const struct sched_request *r, struct error *e)
+static int join(struct sched *s, struct seq *q, const struct sched_request *r, struct error *e)
 {
-	const struct model_info *info = s->c.engine.info;
-	uint64_t total = (uint64_t)r->n_prompt + (r->max_tokens ? r->max_tokens : 1);
+	struct tenant *t = tenant_get(s, r->tenant ? r->tenant : "", q->submitted_ns, e);
 
-	if (!r->n_prompt)
-		return error_set(e, TENON_E_INVALID, "prompt: empty; give at least one token");
-	if (total > info->n_ctx)
-		return error_set(e, TENON_E_TOO_LONG,
-			"prompt of %u tokens and max_tokens %u: the context holds %u; shorten one of them",
-			r->n_prompt, r->max_tokens, info->n_ctx);
-	if (r->n_history && (uint64_t)r->n_prompt + r->n_history > info->n_ctx)
-		return error_set(e, TENON_E_TOO_LONG, "history of %u tokens: over the context of %u",
-			r->n_history, info->n_ctx);
-	for (uint32_t i = 0; i < r->n_prompt; i++)
-		if (r->prompt[i] < 0 || (uint32_t)r->prompt[i] >= info->n_vocab)
-			return error_set(e, TENON_E_INVALID,
-				"prompt: token id %d at %u is outside the vocabulary of %u",
-				(int)r->prompt[i], i, info->n_vocab);
-	for (uint32_t g = 0; g < info->n_groups; g++)
-		if ((total + info->page_tokens - 1) / info->page_tokens > info->n_pages[g])
-			return error_set(e, TENON_E_NOMEM,
-				"request of %llu tokens: the KV pool holds %llu; raise kv_bytes or ask for less",
-				(unsigned long long)total,
-				(unsigned long long)info->n_pages[g] * info->page_tokens);
-	if (s->waiting.n >= s->c.class[r->traffic_class % SCHED_CLASSES].max_waiting)
-		return error_set(
-			e, TENON_E_FULL, "queue: %u requests wait already; try again later", s->waiting.n);
+	if (!t)
+		return TENON_E_NOMEM;
+	if (!ids_reserve(s) || (q->deadline_ns && !heap_reserve(&s->deadlines, s->deadlines.n + 1)))
+		return error_set(e, TENON_E_NOMEM, "request: out of memory for the queue");
+	if (tenant_open(s, t, r->tenant_weight, e))
+		return TENON_E_NOMEM;
+	q->tenant = t;
+	q->order = ++s->n_submitted;
+	queue_set_key(s, q);
+	seq_list_append(&s->all, q, SEQ_IN_ALL);
+	q->same_hash = s->ids[slot_of(s, q->id)];
+	s->ids[slot_of(s, q->id)] = q;
+	s->n_open++;
+	if (q->deadline_ns)
+		heap_push(&s->deadlines, q);
+	queue_enter(s, q, SEQ_QUEUED);
 	return TENON_OK;
 }
 
-int sched_submit(struct sched *s, const struct sched_request *r, struct error *e)
+static int take_in(struct sched *s, const struct sched_request *r, struct error *e)
 {
 	enum emit_end end;
 	struct seq *q;
-	int rc = check(s, r, e);
+	int rc = seq_create(r, &s->c.engine, &q, e);
 
-	if (!rc && find(s, r->id))
-		rc = error_set(e, TENON_E_INVALID, "request id: in use");
-	if (!rc)
-		rc = seq_create(r, &s->c.engine, &q, e);
 	if (rc)
 		return rc;
 	rc = seq_replay(q, &end, e);
+	if (!rc)
+		rc = join(s, q, r, e);
 	if (rc) {
-		seq_destroy(q, s->pages);
+		seq_destroy(q);
 		return rc;
 	}
-	q->place = SEQ_WAITING;
-	seq_list_append(&s->waiting, q);
+	s->st.class[q->traffic_class].submitted++;
 	if (r->n_history) {
 		sched_tell_tokens(s, q, q->n_tokens, NULL);
 		s->sink.state(s->sink.ctx, q->id, WIRE_RESUMED, 1000);
@@ -207,9 +263,20 @@ int sched_submit(struct sched *s, const struct sched_request *r, struct error *e
 	return TENON_OK;
 }
 
+int sched_submit(struct sched *s, const struct sched_request *r, struct error *e)
+{
+	int rc = sched_check(s, r, tenant_find(s, r->tenant ? r->tenant : ""), e);
+
+	if (!rc)
+		rc = take_in(s, r, e);
+	if (rc && r->traffic_class < SCHED_CLASSES)
+		s->st.class[r->traffic_class].refused++;
+	return rc;
+}
+
 int sched_cancel(struct sched *s, uint64_t id, int code, const char *why)
 {
-	struct seq *q = find(s, id);
+	struct seq *q = sched_find(s, id);
 
 	if (!q)
 		return TENON_E_NOT_FOUND;
@@ -217,29 +284,73 @@ int sched_cancel(struct sched *s, uint64_t id, int code, const char *why)
 	return TENON_OK;
 }
 
-static int set_paused(struct sched *s, uint64_t id, bool paused)
+int sched_pause(struct sched *s, uint64_t id)
 {
-	struct seq *q = find(s, id);
+	struct seq *q = sched_find(s, id);
 
 	if (!q)
 		return TENON_E_NOT_FOUND;
-	q->paused = paused;
+	if (q->place == SEQ_PAUSED)
+		return TENON_OK;
+	share_let_go(s, q, true);
+	queue_leave(s, q);
+	queue_enter(s, q, SEQ_PAUSED);
 	return TENON_OK;
 }
 
-int sched_pause(struct sched *s, uint64_t id) { return set_paused(s, id, true); }
-int sched_resume(struct sched *s, uint64_t id) { return set_paused(s, id, false); }
+/* Goes on at once where there is a place; else it waits with its pages. */
+int sched_resume(struct sched *s, uint64_t id)
+{
+	struct seq *q = sched_find(s, id);
+
+	if (!q)
+		return TENON_E_NOT_FOUND;
+	if (q->place != SEQ_PAUSED)
+		return TENON_OK;
+	queue_leave(s, q);
+	queue_enter(s, q, q->table.n_pages && s->running.n < s->c.max_running ? SEQ_RUNNING : SEQ_QUEUED);
+	return TENON_OK;
+}
+
+struct prefix *sched_prefix(struct sched *s) { return s->prefix; }
+
+void sched_set_company(struct sched *s, bool online_elsewhere)
+{
+	s->epoch += s->company != online_elsewhere;
+	s->stuck &= s->company == online_elsewhere;
+	s->company = online_elsewhere;
+}
+
+/* What is stuck may still have passed its deadline, and what was held back may have its share coming by now. */
+enum sched_want sched_wants(const struct sched *s)
+{
+	const struct sched_class_status *c = s->st.class;
+	const struct seq *due = heap_top(&s->deadlines);
+	uint64_t now = sched_now(s);
+	bool online = c[WIRE_ONLINE].running + c[WIRE_ONLINE].waiting,
+	     offline = c[WIRE_OFFLINE].running + c[WIRE_OFFLINE].waiting && !sched_held(s, now);
+
+	if (due && now >= due->deadline_ns)
+		return due->traffic_class == WIRE_ONLINE ? SCHED_WANT_ONLINE : SCHED_WANT_OFFLINE;
+	if (s->stuck)
+		return offline && s->company ? SCHED_WANT_OFFLINE : SCHED_WANT_NOTHING;
+	if (online)
+		return SCHED_WANT_ONLINE;
+	return offline ? SCHED_WANT_OFFLINE : SCHED_WANT_NOTHING;
+}
 
 void sched_get_status(const struct sched *s, struct sched_status *out)
 {
 	*out = s->st;
-	out->waiting = s->waiting.n;
-	out->running = s->running.n;
-	out->paused = 0;
-	for (const struct seq *q = s->running.first; q; q = q->next)
-		out->paused += q->paused;
-	for (uint32_t g = 0; g < kv_pages_groups(s->pages); g++) {
-		out->pages_free[g] = kv_pages_free(s->pages, g);
-		out->pages_total[g] = kv_pages_total(s->pages, g);
+	for (uint32_t k = 0; k < SCHED_CLASSES; k++) {
+		out->waiting += s->st.class[k].waiting;
+		out->running += s->st.class[k].running;
+		out->paused += s->st.class[k].paused;
 	}
+	for (uint32_t g = 0; g < kv_pages_groups(s->pages); g++)
+		out->pages_total[g] = kv_pages_total(s->pages, g);
+	pages_avail(s, out->pages_free);
+	cost_get_status(s->cost, &out->cost);
+	if (s->prefix)
+		prefix_get_status(s->prefix, &out->prefix);
 }

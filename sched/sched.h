@@ -147,14 +147,14 @@ struct sched_entry {
 size_t sched_list(struct sched *s, struct sched_entry *out, size_t room);
 
 struct sched_class_status {
-	uint32_t waiting, running, paused;
+	uint32_t waiting, running, paused; /* running: has a place; paused: neither waits nor runs */
 	uint64_t submitted, ended, cancelled, failed, refused, deadline_missed, ttft_missed;
 	uint64_t preempted, recomputed_tokens, prompt_tokens, cached_tokens, generated_tokens;
 	uint64_t wait_ns, ttft_ns, n_ttft; /* sums */
 	uint64_t step_ns;                  /* share of step time by predicted cost */
 };
 struct sched_status {
-	uint32_t waiting, running, paused;
+	uint32_t waiting, running, paused; /* running: has a place; paused: neither waits nor runs */
 	uint64_t steps, prefill_tokens, decode_tokens, step_ns, ended, cancelled, failed;
 	uint32_t pages_free[KV_MAX_GROUPS], pages_total[KV_MAX_GROUPS]; /* free: with those that only the prefix cache holds */
 	struct sched_class_status class[SCHED_CLASSES];

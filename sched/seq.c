@@ -32,6 +32,12 @@ int seq_create(const struct sched_request *r, const struct sched_engine *g, stru
 	if (!q)
 		return error_set(e, TENON_E_NOMEM, "request: out of memory");
 	q->id = r->id;
+	q->traffic_class = r->traffic_class;
+	q->priority = r->priority;
+	q->ttft_ns = r->ttft_ns;
+	q->tpot_ns = r->tpot_ns;
+	q->reuse = !r->no_reuse;
+	q->pin = r->pin && !r->no_reuse;
 	q->deadline_ns = r->deadline_ns;
 	q->skip_bytes = r->history_text_bytes;
 	q->time = r->time;
@@ -46,7 +52,7 @@ int seq_create(const struct sched_request *r, const struct sched_engine *g, stru
 	if (!rc && !buf_reserve(&q->text, 4096))
 		rc = error_set(e, TENON_E_NOMEM, "request: out of memory");
 	if (rc) {
-		seq_destroy(q, NULL);
+		seq_destroy(q);
 		return rc;
 	}
 	for (uint32_t i = 0; i < q->n_tokens; i++)
@@ -55,12 +61,10 @@ int seq_create(const struct sched_request *r, const struct sched_engine *g, stru
 	return TENON_OK;
 }
 
-void seq_destroy(struct seq *q, struct kv_pages *pages)
+void seq_destroy(struct seq *q)
 {
 	if (!q)
 		return;
-	if (pages)
-		block_table_release(&q->table, pages);
 	sampler_destroy(q->sampler);
 	emitter_destroy(q->emit);
 	buf_finish(&q->text);
@@ -112,6 +116,7 @@ void seq_fill_done(const struct seq *q, uint32_t finish, uint64_t now, struct wi
 	*d = (struct wire_done){ .finish = finish,
 		.n_prompt = q->n_prompt,
 		.n_generated = q->n_tokens - q->n_prompt,
+		.n_cached = q->n_cached,
 		.n_preempted = q->n_preempted,
 		.n_replayed = q->n_history,
 		.time = q->time };
@@ -120,4 +125,36 @@ void seq_fill_done(const struct seq *q, uint32_t finish, uint64_t now, struct wi
 	d->time.decode_ns = q->first_ns ? q->last_ns - q->first_ns : 0;
 	d->time.first_token_ns = q->first_ns && q->time.arrived_ns ? q->first_ns - q->time.arrived_ns : 0;
 	d->time.total_ns = q->time.arrived_ns ? now - q->time.arrived_ns : 0;
+}
+
+/* ---- lists ------------------------------------------------------------------------------------------------------- */
+
+static void link_behind(struct seq_list *l, struct seq *q, struct seq *prev, enum seq_link k)
+{
+	struct seq *next = prev ? prev->next[k] : l->first;
+
+	q->prev[k] = prev;
+	q->next[k] = next;
+	*(prev ? &prev->next[k] : &l->first) = q;
+	*(next ? &next->prev[k] : &l->last) = q;
+	l->n++;
+}
+
+void seq_list_append(struct seq_list *l, struct seq *q, enum seq_link k) { link_behind(l, q, l->last, k); }
+
+void seq_list_insert(struct seq_list *l, struct seq *q, enum seq_link k)
+{
+	struct seq *prev = l->last;
+
+	while (prev && prev->order > q->order)
+		prev = prev->prev[k];
+	link_behind(l, q, prev, k);
+}
+
+void seq_list_remove(struct seq_list *l, struct seq *q, enum seq_link k)
+{
+	*(q->prev[k] ? &q->prev[k]->next[k] : &l->first) = q->next[k];
+	*(q->next[k] ? &q->next[k]->prev[k] : &l->last) = q->prev[k];
+	q->prev[k] = q->next[k] = NULL;
+	l->n--;
 }

@@ -1,153 +1,89 @@
 /* SPDX-License-Identifier: Apache-2.0
- * One step: choose sequences and spans, give them pages, run the batch, turn logits into tokens. Step thread only.
- *
- * Order: every running sequence that decodes, then prompts, oldest first. When pages run out the youngest running
- * sequence gives its pages back and waits again at the head of the queue; the oldest always gets on, because no
- * request is admitted that the pool could not hold alone.
+ * One step: who may run (admit.c), what of it (plan.c), run it, turn rows of logits into tokens, count. Step thread
+ * only.
  */
 #include "sched/sched_priv.h"
 #include <string.h>
 
-enum { CHUNK_TOKENS = 128 };
+/* ---- before ------------------------------------------------------------------------------------------------------------ */
 
-/* ---- who runs ------------------------------------------------------------------------------------------------ */
-
-static void expire(struct sched *s, struct seq_list *l, uint64_t now)
+static void expire(struct sched *s, uint64_t now)
 {
-	for (struct seq *q = l->first, *next; q; q = next) {
-		next = q->next;
-		if (q->deadline_ns && now >= q->deadline_ns)
-			sched_end_error(
-				s, q, TENON_E_TIMEOUT, "deadline: passed before the answer was complete");
+	struct seq *q;
+
+	while ((q = heap_top(&s->deadlines)) && now >= q->deadline_ns) {
+		s->st.class[q->traffic_class].deadline_missed++;
+		sched_end_error(s, q, TENON_E_TIMEOUT, "deadline: passed before the answer was complete");
 	}
 }
 
-static void preempt(struct sched *s, struct seq *q)
+/* Between starts: how fast places in the queue open. */
+static void note_start(struct sched *s, struct seq *q, uint64_t now)
 {
-	block_table_release(&q->table, s->pages);
-	q->past = 0;
-	q->n_preempted++;
-	seq_list_remove(&s->running, q);
-	q->place = SEQ_WAITING;
-	seq_list_prepend(&s->waiting, q);
+	uint32_t k = q->traffic_class;
+	uint64_t gap = s->start_last_ns[k] ? now - s->start_last_ns[k] : 0;
+
+	if (gap)
+		s->start_gap_ns[k] = s->start_gap_ns[k] ? (7 * s->start_gap_ns[k] + gap) / 8 : gap;
+	s->start_last_ns[k] = now;
+	s->st.class[k].wait_ns += now - q->submitted_ns;
+	s->st.class[k].cached_tokens += q->n_cached;
 }
 
-/* The one to give up its pages for `q`: paused ones first, else the youngest; NULL: nobody younger than q. */
-static struct seq *victim(struct sched *s, const struct seq *q)
+/* First step of this stay: what the cache gave is counted. */
+static void start(struct sched *s, struct seq *q, uint64_t now)
 {
-	for (struct seq *v = s->running.last; v && v != q; v = v->prev)
-		if (v->paused && v->table.n_pages)
-			return v;
-	return s->running.last != q ? s->running.last : NULL;
+	struct sched_class_status *st = &s->st.class[q->traffic_class];
+
+	q->fresh = false;
+	q->tenant->served_ns[q->traffic_class] = now;
+	st->recomputed_tokens += q->most_past - MIN_OF(q->past, q->most_past);
+	if (q->started)
+		return;
+	q->started = true;
+	q->started_ns = now;
+	q->n_cached = MIN_OF(q->past, q->n_prompt);
+	q->most_past = q->past;
+	tenant_charge(q->tenant, 0.1 * q->n_cached);
+	note_start(s, q, now);
+	s->sink.state(s->sink.ctx, q->id, WIRE_PREFILL, 0);
 }
 
-static bool in_plan(const struct sched *s, const struct seq *q)
+static void start_all(struct sched *s, uint64_t now)
 {
 	for (uint32_t i = 0; i < s->n_plan; i++)
-		if (s->planned[i] == q)
-			return true;
-	return false;
+		if (s->planned[i]->fresh)
+			start(s, s->planned[i], now);
 }
 
-/* Pages for `n` more tokens of q; takes them from younger sequences that are not in this step yet. */
-static bool get_pages(struct sched *s, struct seq *q, uint32_t n)
+/* Running sequences, and none of them gets a page though nobody else could hold one: pins do. */
+static bool end_hopeless(struct sched *s)
 {
-	while (block_table_cover(&q->table, s->pages, (uint64_t)q->past + n)) {
-		struct seq *v = victim(s, q);
+	struct seq *worst = NULL;
 
-		if (!v || in_plan(s, v))
-			return false;
-		preempt(s, v);
-	}
+	for (struct seq *q = s->running.first; q; q = q->next[SEQ_IN_PLACE])
+		if (q->paged_step != s->step_no && (!worst || seq_class(q) < seq_class(worst)))
+			worst = q;
+	if (!worst || s->holders.n)
+		return false;
+	sched_end_error(s, worst, TENON_E_NOMEM,
+		"request: pinned prefixes hold the KV pages that it needs; unpin some or raise kv_bytes");
 	return true;
 }
 
-/* Moves waiting sequences to running while there are places and pages for their next chunk. */
-static void admit(struct sched *s)
+/* ---- results ----------------------------------------------------------------------------------------------------------- */
+
+static void note_first(struct sched *s, struct seq *q)
 {
-	uint32_t active = 0, pages_kept = 0;
+	struct sched_class_status *st = &s->st.class[q->traffic_class];
 
-	for (const struct seq *q = s->running.first; q; q = q->next)
-		active += !q->paused;
-	for (struct seq *q = s->waiting.first, *next; q && active < s->c.max_running; q = next) {
-		uint32_t need = block_table_missing(&q->table, s->pages, q->n_tokens + 1u);
-
-		next = q->next;
-		if (q->paused)
-			continue;
-		for (uint32_t g = 0; g < kv_pages_groups(s->pages); g++)
-			if (kv_pages_free(s->pages, g) < (uint64_t)need + pages_kept)
-				return;
-		pages_kept += need;
-		seq_list_remove(&s->waiting, q);
-		q->place = SEQ_RUNNING;
-		seq_list_append(&s->running, q);
-		active++;
-	}
-}
-
-/* ---- the plan ------------------------------------------------------------------------------------------------ */
-
-static void plan_add(struct sched *s, struct seq *q, uint32_t n)
-{
-	struct step_seq *p = &s->plan[s->n_plan];
-	bool last = n == seq_left(q);
-
-	*p = (struct step_seq){
-		.tokens = q->tokens + q->past, .n_tokens = n, .past = q->past, .n_out = last
-	};
-	for (uint32_t g = 0; g < kv_pages_groups(s->pages); g++) {
-		p->pages[g] = q->table.page[g];
-		p->n_pages[g] = q->table.n_pages;
-	}
-	p->out = last ? s->logits + (size_t)s->n_plan * s->n_vocab : NULL;
-	q->chunk = n;
-	s->planned[s->n_plan++] = q;
-}
-
-static uint32_t plan_decodes(struct sched *s, uint32_t budget)
-{
-	for (struct seq *q = s->running.first, *next; q; q = next) {
-		next = q->next;
-		if (q->paused || seq_left(q) != 1 || s->n_plan >= s->c.max_running || !budget)
-			continue;
-		if (get_pages(s, q, 1)) {
-			plan_add(s, q, 1);
-			budget--;
-		}
-		next = q->next; /* preempting a younger one may have changed it */
-	}
-	return budget;
-}
-
-static void plan_prompts(struct sched *s, uint32_t budget)
-{
-	bool others = s->n_plan > 0;
-
-	for (struct seq *q = s->running.first; q && budget; q = q->next) {
-		uint32_t n = MIN_OF(seq_left(q), budget);
-
-		if (q->paused || seq_left(q) == 1 || s->n_plan >= s->c.max_running)
-			continue;
-		if (others)
-			n = MIN_OF(n, CHUNK_TOKENS);
-		if (!get_pages(s, q, n))
-			continue;
-		plan_add(s, q, n);
-		budget -= n;
-	}
-}
-
-/* ---- the results ---------------------------------------------------------------------------------------------- */
-
-static void start_clock(struct sched *s, uint64_t now)
-{
-	for (uint32_t i = 0; i < s->n_plan; i++)
-		if (!s->planned[i]->started) {
-			s->planned[i]->started = true;
-			s->planned[i]->started_ns = now;
-			s->sink.state(s->sink.ctx, s->planned[i]->id, WIRE_PREFILL, 0);
-		}
+	q->answered = true;
+	q->first_ns = q->last_ns;
+	if (q->n_history)
+		return;
+	st->n_ttft++;
+	st->ttft_ns += q->first_ns - (q->time.arrived_ns ? q->time.arrived_ns : q->submitted_ns);
+	st->ttft_missed += seq_ttft_missed(s, q);
 }
 
 /* A new token from its row of logits; ends the sequence when it is time. */
@@ -171,10 +107,10 @@ static void take_token(struct sched *s, struct seq *q, float *row)
 	}
 	q->last_ns = sched_now(s);
 	q->time.postprocess_ns += q->last_ns - t0;
-	if (!q->answered) {
-		q->answered = true;
-		q->first_ns = q->last_ns;
-	}
+	if (!q->answered)
+		note_first(s, q);
+	s->st.class[q->traffic_class].generated_tokens++;
+	tenant_charge(q->tenant, 2);
 	sched_tell_tokens(s, q, from, q->n_logprobs && from < q->n_tokens ? lp : NULL);
 	if (end != EMIT_GO_ON)
 		sched_end_done(s, q, end == EMIT_END_STRING ? WIRE_FINISH_STOP_STRING : WIRE_FINISH_STOP);
@@ -182,7 +118,37 @@ static void take_token(struct sched *s, struct seq *q, float *row)
 		sched_end_done(s, q, q->ends_at_context ? WIRE_FINISH_CONTEXT : WIRE_FINISH_LENGTH);
 }
 
-static void take_result(struct sched *s, struct seq *q, struct step_seq *p)
+/* Prompt tokens that were never computed before are the tenant's service. */
+static void charge_prompt(struct sched *s, struct seq *q)
+{
+	uint32_t from = MIN_OF(q->most_past, q->n_prompt), to = MIN_OF(q->past, q->n_prompt);
+
+	if (to > from) {
+		tenant_charge(q->tenant, to - from);
+		s->st.class[q->traffic_class].prompt_tokens += to - from;
+	}
+	q->most_past = MAX_OF(q->most_past, q->past);
+}
+
+/* Whole pages become findable as they are done, and followers go on. */
+static void share_progress(struct sched *s, struct seq *q, uint32_t n, bool complete, uint64_t now)
+{
+	uint32_t pt = kv_pages_tokens(s->pages);
+	uint64_t pin;
+
+	if (q->prefilled)
+		return;
+	if (q->past / pt != (q->past - n) / pt)
+		share_offer(s, q, false, now);
+	q->prefilled = complete;
+	s->epoch += complete;
+	if (q->followers.n)
+		share_let_go(s, q, complete);
+	if (complete && q->pin && s->prefix && !q->answered)
+		(void)prefix_pin(s->prefix, q->tenant->prefix_id, q->tokens, q->n_prompt, &pin, NULL);
+}
+
+static void take_result(struct sched *s, struct seq *q, struct step_seq *p, uint64_t now)
 {
 	if (p->rc) {
 		sched_end_error(s, q, p->rc, "step: the backend refused this sequence");
@@ -190,35 +156,69 @@ static void take_result(struct sched *s, struct seq *q, struct step_seq *p)
 	}
 	*(p->n_tokens == 1 && p->n_out ? &s->st.decode_tokens : &s->st.prefill_tokens) += p->n_tokens;
 	q->past += p->n_tokens;
+	charge_prompt(s, q);
+	share_progress(s, q, p->n_tokens, p->n_out, now);
+	pages_trim(s, q);
 	if (p->n_out)
 		take_token(s, q, p->out);
 	else
 		s->sink.state(s->sink.ctx, q->id, WIRE_PREFILL, (uint32_t)(1000ull * q->past / q->n_tokens));
 }
 
+/* ---- the step ---------------------------------------------------------------------------------------------------------- */
+
+/* Learns, and splits the time between the classes as predicted. */
+static void account(struct sched *s, uint64_t ns)
+{
+	uint64_t all = cost_predict_ns(s->cost, &s->shape),
+		 online = cost_predict_ns(s->cost, &s->online_shape), offline;
+
+	offline = all ? (uint64_t)((double)ns * (double)(all - MIN_OF(online, all)) / (double)all) : 0;
+	s->st.class[WIRE_ONLINE].step_ns += ns - offline;
+	s->st.class[WIRE_OFFLINE].step_ns += offline;
+	s->st.steps++;
+	s->st.step_ns += ns;
+	owed_end(s, offline);
+	cost_observe(s->cost, &s->shape, ns);
+}
+
+/* Nothing to run: until something happens, nothing will. */
+static int idle(struct sched *s, bool restored, uint64_t now)
+{
+	if (restored || (s->running.n && !sched_held(s, now) && end_hopeless(s)))
+		return TENON_OK;
+	s->stuck = true;
+	return TENON_E_AGAIN;
+}
+
 int sched_step(struct sched *s, struct error *e)
 {
-	const struct model_info *info = s->c.engine.info;
-	uint64_t t0 = sched_now(s);
+	uint64_t now = sched_now(s), t0, t1;
+	bool restored = false;
 	int rc;
 
-	expire(s, &s->running, t0);
-	expire(s, &s->waiting, t0);
-	admit(s);
-	s->n_plan = 0;
-	plan_prompts(s, plan_decodes(s, info->step_tokens));
+	s->step_no++;
+	expire(s, now);
+	owed_begin(s, now);
+	sched_admit(s, now);
+	if (s->restoring.n)
+		restored = share_restore(s, budget_restore(s, now), now);
+	pages_prepare(s, now);
+	sched_plan(s, now);
+	start_all(s, now);
+	sched_admit_undo(s, now);
 	if (!s->n_plan)
-		return TENON_E_AGAIN;
-	start_clock(s, t0);
+		return idle(s, restored, now);
+	t0 = sched_now(s);
 	rc = s->c.engine.step(s->c.engine.ctx, s->plan, s->n_plan, e);
-	s->st.steps++;
-	s->st.step_ns += sched_now(s) - t0;
+	t1 = sched_now(s);
 	if (rc == TENON_E_BACKEND)
 		return rc;
+	account(s, t1 - t0);
 	for (uint32_t i = 0; i < s->n_plan; i++) {
 		if (rc)
 			s->plan[i].rc = rc;
-		take_result(s, s->planned[i], &s->plan[i]);
+		take_result(s, s->planned[i], &s->plan[i], t1);
 	}
 	return TENON_OK;
 }

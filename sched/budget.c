@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * How long may this step take? Times come from the cost model, promises from the requests and their classes
+ * (docs/scheduling.md has the formulas). Looks at the plan as far as it is made. Step thread only.
+ */
+#include "sched/sched_priv.h"
+
+#define ERROR_ALLOWANCE 1.5  /* 90th percentiles of the prediction's error kept back from a target */
+#define PROMPT_LEAST	1.25 /* of decodes alone: what prompts get even where a target is tighter */
+#define OWED_STEPS	4.0 /* offline steps owed before online prompts stand back; most of them in one step */
+#define OWED_ALONE	10.0 /* or of what online decodes take alone */
+#define OWED_MOST	100.0
+
+static uint64_t scaled(uint64_t ns, double by) { return (uint64_t)((double)ns * by); }
+
+/* ---- promises ---------------------------------------------------------------------------------------------------------- */
+
+static uint64_t tpot_of(const struct sched *s, const struct seq *q)
+{
+	return q->tpot_ns ? q->tpot_ns : s->c.class[q->traffic_class].tpot_ns;
+}
+
+static uint64_t ttft_of(const struct sched *s, const struct seq *q)
+{
+	return q->ttft_ns ? q->ttft_ns : s->c.class[q->traffic_class].ttft_ns;
+}
+
+static uint64_t arrival(const struct seq *q)
+{
+	return q->time.arrived_ns ? q->time.arrived_ns : q->submitted_ns;
+}
+
+/* Without a target it is due when its turn has come. A prompt that others wait for is due when the first of them is. */
+uint64_t seq_ttft_deadline(const struct sched *s, const struct seq *q)
+{
+	uint64_t due = ttft_of(s, q) ? arrival(q) + ttft_of(s, q) : q->admitted_ns;
+
+	if (q->traffic_class != WIRE_ONLINE)
+		due = UINT64_MAX;
+
+	for (const struct seq *f = q->followers.first; f; f = f->next[SEQ_IN_PLACE])
+		if (f->traffic_class == WIRE_ONLINE)
+			due = MIN_OF(due, arrival(f) + ttft_of(s, f));
+	return due;
+}
+
+bool seq_ttft_missed(const struct sched *s, const struct seq *q)
+{
+	return ttft_of(s, q) && q->first_ns > arrival(q) + ttft_of(s, q);
+}
+
+/* ---- online ------------------------------------------------------------------------------------------------------------ */
+
+/* What the step may take so that q's next token comes in time, counted from its last one. */
+static uint64_t until_due(const struct sched *s, const struct seq *q, uint64_t now)
+{
+	uint64_t due = q->last_ns + tpot_of(s, q);
+	struct cost_status st;
+
+	cost_get_status(s->cost, &st);
+	return due > now ? scaled(due - now, 1 / (1 + ERROR_ALLOWANCE * st.error_p90)) : 0;
+}
+
+/* Least over the planned online decodes: `strict` x alone where there is no target, else the target's rest. */
+static uint64_t decodes_allow(
+	const struct sched *s, uint64_t alone_ns, double strict, double least, uint64_t now)
+{
+	uint64_t limit = UINT64_MAX, ns;
+
+	for (uint32_t i = 0; i < s->n_plan; i++) {
+		const struct seq *q = s->planned[i];
+
+		if (q->traffic_class != WIRE_ONLINE || s->plan[i].n_tokens > 1 || !q->answered)
+			continue;
+		if (tpot_of(s, q))
+			ns = MAX_OF(until_due(s, q, now), scaled(alone_ns, least));
+		else
+			ns = scaled(alone_ns, strict);
+		limit = MIN_OF(limit, ns);
+	}
+	return limit;
+}
+
+uint64_t budget_prompts(const struct sched *s, uint64_t alone_ns, uint64_t now)
+{
+	uint64_t limit = decodes_allow(s, alone_ns, s->c.long_prompt_factor, PROMPT_LEAST, now);
+
+	return limit == UINT64_MAX ? s->c.max_prefill_ns : limit;
+}
+
+/* ---- offline ----------------------------------------------------------------------------------------------------------- */
+
+/* How much later the online prompts could be done and all still be in time; 0: not, or one has no target. */
+static uint64_t spare_ns(const struct sched *s, uint64_t now)
+{
+	uint64_t due = UINT64_MAX, left = 0;
+
+	for (const struct seq *q = s->running.first; q; q = q->next[SEQ_IN_PLACE]) {
+		if (seq_left(q) < 2 || seq_class(q) != WIRE_ONLINE)
+			continue;
+		if (!ttft_of(s, q))
+			return 0;
+		due = MIN_OF(due, seq_ttft_deadline(s, q));
+		left += cost_prefill_ns(s->cost, q->past, seq_left(q), s->c.engine.info->step_tokens);
+	}
+	return due > now + left ? due - now - left : 0;
+}
+
+static bool prompt_planned(const struct sched *s)
+{
+	for (uint32_t i = 0; i < s->n_plan; i++)
+		if (!s->planned[i]->answered || s->plan[i].n_tokens > 1)
+			return true;
+	return false;
+}
+
+/* Called when the plan holds its online part. */
+uint64_t budget_offline(const struct sched *s, uint64_t alone_ns, uint64_t now)
+{
+	uint64_t so_far = cost_predict_ns(s->cost, &s->shape), limit, spare;
+	double most = MAX_OF(OWED_STEPS * (double)s->c.max_step_ns, OWED_ALONE * (double)alone_ns);
+	double owed = MIN_OF(s->owed_ns, most);
+
+	if (!s->n_plan)
+		return s->c.max_step_ns;
+	limit = s->left_out ? so_far : decodes_allow(s, alone_ns, 1 + s->c.slack, 1, now);
+	if (prompt_planned(s) && !s->left_out) {
+		spare = MIN_OF(spare_ns(s, now) / 2, s->c.max_step_ns);
+		limit = MIN_OF(limit, so_far + MAX_OF(spare, scaled(so_far, s->c.slack)));
+	}
+	return MAX_OF(limit, so_far + (uint64_t)owed);
+}
+
+/* A slice for bringing pages back, before the step itself. */
+uint64_t budget_restore(const struct sched *s, uint64_t now)
+{
+	struct cost_shape decodes = { 0 };
+	uint64_t alone;
+
+	(void)now;
+	for (const struct seq *q = s->running.first; q; q = q->next[SEQ_IN_PLACE])
+		if (q->traffic_class == WIRE_ONLINE && seq_left(q) == 1)
+			cost_shape_add(&decodes, q->past, 1, 1);
+	alone = cost_predict_ns(s->cost, &decodes);
+	if (!alone)
+		return s->n_running[WIRE_ONLINE] ? s->c.max_step_ns : s->c.max_prefill_ns;
+	return scaled(alone, s->c.long_prompt_factor - 1);
+}
+
+/* ---- offline_min_share ------------------------------------------------------------------------------------------------- */
+
+double owed_now(const struct sched *s, uint64_t now)
+{
+	double owed = s->owed_ns;
+
+	if (s->owed_counts && now > s->owed_at_ns)
+		owed += s->c.offline_min_share * (double)(now - s->owed_at_ns);
+	return MIN_OF(owed, OWED_MOST * (double)s->c.max_step_ns);
+}
+
+bool owed_much(const struct sched *s) { return s->owed_ns >= OWED_STEPS * (double)s->c.max_step_ns; }
+
+bool sched_held(const struct sched *s, uint64_t now)
+{
+	return s->company && !(s->c.offline_min_share > 0 && owed_now(s, now) >= (double)s->c.max_step_ns);
+}
+
+void owed_begin(struct sched *s, uint64_t now)
+{
+	const struct sched_class_status *st = &s->st.class[WIRE_OFFLINE];
+
+	s->owed_ns = owed_now(s, now);
+	s->owed_at_ns = now;
+	s->owed_counts = s->c.offline_min_share > 0 && st->running + st->waiting;
+	if (!s->owed_counts)
+		s->owed_ns = 0;
+}
+
+void owed_end(struct sched *s, uint64_t offline_ns)
+{
+	s->owed_ns = MAX_OF(s->owed_ns - (double)offline_ns, 0);
+}
