@@ -28,9 +28,13 @@ _tenon() {
 _tenonctl() {
     local cur=${COMP_WORDS[COMP_CWORD]}
     if [ "$COMP_CWORD" = 1 ]; then
-        COMPREPLY=($(compgen -W "status models backends sessions queue memory drain log-level" -- "$cur"))
+        COMPREPLY=($(compgen -W "status top models load unload backends sessions queue memory prefix log-level reload drain" -- "$cur"))
+    elif [ "$COMP_CWORD" = 2 ] && [ "${COMP_WORDS[1]}" = prefix ]; then
+        COMPREPLY=($(compgen -W "status limits pins unpin purge" -- "$cur"))
+    elif [ "$COMP_CWORD" = 2 ] && [ "${COMP_WORDS[1]}" = models ]; then
+        COMPREPLY=($(compgen -W "list load unload" -- "$cur"))
     else
-        COMPREPLY=($(compgen -W "--json --socket --help" -- "$cur"))
+        COMPREPLY=($(compgen -W "--json --socket --timeout --wait --force --once --host-mib --disk-mib --tenant --model --help" -- "$cur"))
     fi
 }
 complete -F _tenon tenon

@@ -2,9 +2,8 @@
  * config.h over libconfig: the table of keys, and a walk over a parsed file that accepts what is in the table and
  * nothing else. Loop thread, at start and on reload.
  */
-#include "daemon/config.h"
+#include "daemon/config_priv.h"
 #include <errno.h>
-#include <libconfig.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,35 +11,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { FILE_MAX_BYTES = 1 << 20, MODELS_MAX = 256, DIRS_MAX = 16, OPTIONS_MAX = 256 };
-enum kind { BOOL, U32, U64, STRING, CHOICE, GROUP, CUSTOM };
-
-struct reader {
-	struct conf *c;
-	const char *where; /* file or text, when libconfig does not know */
-	struct error *e;
-};
-
-struct key {
-	const char *name;
-	enum kind kind;
-	size_t off;		    /* in struct conf, or struct conf_model for keys of a model */
-	uint64_t lo, hi, unit, def; /* numbers in the file's unit; unit: bytes in one of them         */
-	const char *text;	    /* default of a STRING; NULL stays NULL                          */
-	const char *const *choices; /* CHOICE: names, in the order of their enum                       */
-	const struct key *group;
-	int (*read)(const struct reader *r, config_setting_t *s);
-};
+enum { FILE_MAX_BYTES = 1 << 20 };
 
 static const char *const isolations[] = { "process", "thread", NULL };
 static const char *const precisions[] = { "fast", "exact", NULL };
 static const char *const kvs[] = { "f16", "f32", "q8_0", "q4_0", NULL };
 static const char *const levels[] = { "error", "warn", "info", "debug", "trace", NULL };
 static const char *const formats[] = { "text", "json", NULL };
-
-static int read_models(const struct reader *r, config_setting_t *s);
-static int read_plugin_dirs(const struct reader *r, config_setting_t *s);
-static int read_plugins(const struct reader *r, config_setting_t *s);
 
 #define C(m) offsetof(struct conf, m)
 #define KEY_BOOL(n, m, d)                                                                                    \
@@ -54,6 +31,11 @@ static int read_plugins(const struct reader *r, config_setting_t *s);
 #define KEY_U64(n, m, l, h, u, d)                                                                            \
 	{                                                                                                    \
 		.name = n, .kind = U64, .off = m, .lo = l, .hi = h, .unit = u, .def = d                      \
+	}
+/* l, h, d in thousandths */
+#define KEY_REAL(n, m, l, h, d)                                                                              \
+	{                                                                                                    \
+		.name = n, .kind = REAL, .off = m, .lo = l, .hi = h, .def = d                                \
 	}
 #define KEY_STRING(n, m, d)                                                                                  \
 	{                                                                                                    \
@@ -87,7 +69,7 @@ static int read_plugins(const struct reader *r, config_setting_t *s);
 #define IN_MODEL(m) offsetof(struct conf_model, m)
 #define AT_TOP(m)   C(model_defaults.m)
 
-static const struct key model_keys[] = {
+const struct key conf_model_keys[] = {
 	KEY_STRING("name", IN_MODEL(name), NULL),
 	KEY_STRING("path", IN_MODEL(path), NULL),
 	MODEL_KEYS(IN_MODEL),
@@ -139,6 +121,57 @@ static const struct key admin_keys[] = {
 	{ .name = NULL },
 };
 
+static const struct key scheduler_keys[] = {
+	KEY_U32("max_step_ms", C(scheduler.max_step_ms), 1, 10000, 25),
+	KEY_U32("max_prefill_ms", C(scheduler.max_prefill_ms), 1, 60000, 100),
+	KEY_U32("aging_s", C(scheduler.aging_s), 1, 86400, 10),
+	KEY_U32("slack_percent", C(scheduler.slack_percent), 1, 1000, 3),
+	KEY_REAL("long_prompt_factor", C(scheduler.long_prompt_factor), 1000, 100000, 2000),
+	KEY_BOOL("calibrate", C(scheduler.calibrate), true),
+	{ .name = NULL },
+};
+
+/* The keys of both classes. */
+#define CLASS_KEYS(k)                                                                                        \
+	KEY_U32("ttft_ms", C(classes[k].ttft_ms), 0, 3600000, 0),                                            \
+		KEY_U32("tpot_ms", C(classes[k].tpot_ms), 0, 3600000, 0),                                    \
+		KEY_U32("max_waiting", C(classes[k].max_waiting), 1, 4095, 1024),                            \
+		KEY_U32("max_waiting_per_tenant", C(classes[k].max_waiting_tenant), 0, 4095, 0),             \
+		KEY_U64("max_waiting_mib", C(classes[k].max_waiting_bytes), 1, 1 << 20, MIB, 256)
+
+static const struct key online_keys[] = {
+	CLASS_KEYS(WIRE_ONLINE),
+	{ .name = NULL },
+};
+
+static const struct key offline_keys[] = {
+	CLASS_KEYS(WIRE_OFFLINE),
+	KEY_U32("min_share_percent", C(offline_min_share_percent), 0, 90, 0),
+	{ .name = NULL },
+};
+
+static const struct key prefix_keys[] = {
+	KEY_BOOL("reuse", C(prefix.reuse), true),
+	KEY_BOOL("share_tenants", C(prefix.share_tenants), false),
+	KEY_U32("pinned_percent", C(prefix.pinned_percent), 1, 90, 25),
+	KEY_U64("host_mib", C(prefix.host_bytes), 0, 1 << 24, MIB, 0),
+	KEY_U64("disk_mib", C(prefix.disk_bytes), 0, 1 << 24, MIB, 0),
+	KEY_STRING("disk_dir", C(prefix.disk_dir), ""),
+	{ .name = NULL },
+};
+
+static const struct key memory_keys[] = {
+	KEY_U64("limit_mib", C(memory.limit_bytes), 0, 1 << 24, MIB, 0),
+	{ .name = NULL },
+};
+
+const struct key conf_tenant_keys[] = {
+	KEY_STRING("name", offsetof(struct conf_tenant, name), NULL),
+	KEY_CUSTOM("users", conf_read_users),
+	KEY_REAL("weight", offsetof(struct conf_tenant, weight), 1, 1000000, 1000),
+	{ .name = NULL },
+};
+
 static const struct key top_keys[] = {
 	KEY_STRING("runtime_dir", C(runtime_dir), ""),
 	KEY_STRING("socket", C(socket), ""),
@@ -151,10 +184,16 @@ static const struct key top_keys[] = {
 	KEY_BOOL("allow_paths", C(allow_paths), false),
 	KEY_U32("drain_s", C(drain_s), 0, 86400, 30),
 	MODEL_KEYS(AT_TOP),
-	KEY_CUSTOM("models", read_models),
-	KEY_CUSTOM("plugin_dirs", read_plugin_dirs),
+	KEY_CUSTOM("models", conf_read_models),
+	KEY_CUSTOM("plugin_dirs", conf_read_plugin_dirs),
 	KEY_STRING("plugin_cache_dir", C(plugin_cache_dir), ""),
-	KEY_CUSTOM("plugins", read_plugins),
+	KEY_CUSTOM("plugins", conf_read_plugins),
+	KEY_CUSTOM("tenants", conf_read_tenants),
+	KEY_GROUP("scheduler", scheduler_keys),
+	KEY_GROUP("online", online_keys),
+	KEY_GROUP("offline", offline_keys),
+	KEY_GROUP("prefix", prefix_keys),
+	KEY_GROUP("memory", memory_keys),
 	KEY_GROUP("log", log_keys),
 	KEY_GROUP("limits", limit_keys),
 	KEY_GROUP("slow_reader", slow_keys),
@@ -184,14 +223,14 @@ static const char *keep(struct conf *c, const char *s)
 	return copy;
 }
 
-static int no_memory(struct error *e) { return error_set(e, TENON_E_NOMEM, "configuration: no memory"); }
+int conf_no_memory(struct error *e) { return error_set(e, TENON_E_NOMEM, "configuration: no memory"); }
 
-static int set_string(struct conf *c, const char **at, const char *s, struct error *e)
+int conf_set_string(struct conf *c, const char **at, const char *s, struct error *e)
 {
 	const char *copy = keep(c, s);
 
 	if (!copy)
-		return no_memory(e);
+		return conf_no_memory(e);
 	*at = copy;
 	return TENON_OK;
 }
@@ -205,6 +244,8 @@ static void set_number(const struct key *k, void *base, uint64_t v)
 		*(bool *)at = v != 0;
 	else if (k->kind == U64)
 		*(uint64_t *)at = v * k->unit;
+	else if (k->kind == REAL)
+		*(double *)at = (double)v / 1000;
 	else
 		*(uint32_t *)at = (uint32_t)v;
 }
@@ -215,7 +256,7 @@ static int set_default(struct conf *c, const struct key *k, void *base, struct e
 	case STRING:
 		if (!k->text)
 			return TENON_OK;
-		return set_string(c, (const char **)(void *)((char *)base + k->off), k->text, e);
+		return conf_set_string(c, (const char **)(void *)((char *)base + k->off), k->text, e);
 	case GROUP:
 	case CUSTOM:
 		return TENON_OK;
@@ -253,6 +294,8 @@ void conf_finish(struct conf *c)
 		mem_free(c->strings[i]);
 	mem_free(c->strings);
 	mem_free(c->models);
+	mem_free(c->tenants);
+	mem_free(c->tenant_users);
 	mem_free(c->plugin_dirs);
 	mem_free(c->plugin_options);
 	*c = (struct conf){ 0 };
@@ -306,10 +349,7 @@ static const char *type_name(int type)
 	}
 }
 
-static int fault(const struct reader *r, const config_setting_t *s, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-
-static int fault(const struct reader *r, const config_setting_t *s, const char *fmt, ...)
+int conf_fault(const struct reader *r, const config_setting_t *s, const char *fmt, ...)
 {
 	const char *file = config_setting_source_file(s);
 	char text[192];
@@ -322,18 +362,18 @@ static int fault(const struct reader *r, const config_setting_t *s, const char *
 		config_setting_source_line(s), text);
 }
 
-static int wrong_type(const struct reader *r, const config_setting_t *s, int wanted)
+int conf_wrong_type(const struct reader *r, const config_setting_t *s, int wanted)
 {
-	return fault(r, s, "%.40s: is %s; write %s",
+	return conf_fault(r, s, "%.40s: is %s; write %s",
 		config_setting_name(s) ? config_setting_name(s) : "entry", type_name(config_setting_type(s)),
 		type_name(wanted));
 }
 
-static int read_string(const struct reader *r, config_setting_t *s, const char **at)
+int conf_read_string(const struct reader *r, config_setting_t *s, const char **at)
 {
 	if (config_setting_type(s) != CONFIG_TYPE_STRING)
-		return wrong_type(r, s, CONFIG_TYPE_STRING);
-	return set_string(r->c, at, config_setting_get_string(s), r->e);
+		return conf_wrong_type(r, s, CONFIG_TYPE_STRING);
+	return conf_set_string(r->c, at, config_setting_get_string(s), r->e);
 }
 
 static int read_number(const struct reader *r, config_setting_t *s, const struct key *k, void *base)
@@ -342,12 +382,33 @@ static int read_number(const struct reader *r, config_setting_t *s, const struct
 	long long v;
 
 	if (type != CONFIG_TYPE_INT && type != CONFIG_TYPE_INT64)
-		return wrong_type(r, s, CONFIG_TYPE_INT);
+		return conf_wrong_type(r, s, CONFIG_TYPE_INT);
 	v = config_setting_get_int64(s);
 	if (v < 0 || (uint64_t)v < k->lo || (uint64_t)v > k->hi)
-		return fault(r, s, "%s: %lld is out of range; write %llu to %llu", k->name, v,
+		return conf_fault(r, s, "%s: %lld is out of range; write %llu to %llu", k->name, v,
 			(unsigned long long)k->lo, (unsigned long long)k->hi);
 	set_number(k, base, (uint64_t)v);
+	return TENON_OK;
+}
+
+static int read_real(const struct reader *r, config_setting_t *s, const struct key *k, void *base)
+{
+	double lo = (double)k->lo / 1000, hi = (double)k->hi / 1000, v;
+
+	switch (config_setting_type(s)) {
+	case CONFIG_TYPE_INT:
+	case CONFIG_TYPE_INT64:
+		v = (double)config_setting_get_int64(s);
+		break;
+	case CONFIG_TYPE_FLOAT:
+		v = config_setting_get_float(s);
+		break;
+	default:
+		return conf_wrong_type(r, s, CONFIG_TYPE_FLOAT);
+	}
+	if (!(v >= lo && v <= hi))
+		return conf_fault(r, s, "%s: %g is out of range; write %g to %g", k->name, v, lo, hi);
+	*(double *)(void *)((char *)base + k->off) = v;
 	return TENON_OK;
 }
 
@@ -357,47 +418,47 @@ static int read_choice(const struct reader *r, config_setting_t *s, const struct
 	int i;
 
 	if (config_setting_type(s) != CONFIG_TYPE_STRING)
-		return wrong_type(r, s, CONFIG_TYPE_STRING);
+		return conf_wrong_type(r, s, CONFIG_TYPE_STRING);
 	i = find_choice(k, config_setting_get_string(s));
 	list_choices(k, all, sizeof all);
 	if (i < 0)
-		return fault(r, s, "%s: \"%.32s\" is unknown; write one of %s", k->name,
+		return conf_fault(r, s, "%s: \"%.32s\" is unknown; write one of %s", k->name,
 			config_setting_get_string(s), all);
 	set_number(k, base, (uint64_t)i);
 	return TENON_OK;
 }
-
-static int read_group(const struct reader *r, config_setting_t *s, const struct key *keys, void *base);
 
 static int read_value(const struct reader *r, config_setting_t *s, const struct key *k, void *base)
 {
 	switch (k->kind) {
 	case BOOL:
 		if (config_setting_type(s) != CONFIG_TYPE_BOOL)
-			return wrong_type(r, s, CONFIG_TYPE_BOOL);
+			return conf_wrong_type(r, s, CONFIG_TYPE_BOOL);
 		set_number(k, base, (uint64_t)config_setting_get_bool(s));
 		return TENON_OK;
 	case U32:
 	case U64:
 		return read_number(r, s, k, base);
+	case REAL:
+		return read_real(r, s, k, base);
 	case STRING:
-		return read_string(r, s, (const char **)(void *)((char *)base + k->off));
+		return conf_read_string(r, s, (const char **)(void *)((char *)base + k->off));
 	case CHOICE:
 		return read_choice(r, s, k, base);
 	case GROUP:
-		return read_group(r, s, k->group, base);
+		return conf_read_group(r, s, k->group, base);
 	default:
 		return k->read(r, s);
 	}
 }
 
 /* `models` come last, since their entries start from what the other keys say. */
-static int read_group(const struct reader *r, config_setting_t *s, const struct key *keys, void *base)
+int conf_read_group(const struct reader *r, config_setting_t *s, const struct key *keys, void *base)
 {
 	config_setting_t *models = NULL;
 
 	if (config_setting_type(s) != CONFIG_TYPE_GROUP)
-		return wrong_type(r, s, CONFIG_TYPE_GROUP);
+		return conf_wrong_type(r, s, CONFIG_TYPE_GROUP);
 	for (int i = 0; i < config_setting_length(s); i++) {
 		config_setting_t *m = config_setting_get_elem(s, (unsigned)i);
 		const char *name = config_setting_name(m);
@@ -405,186 +466,15 @@ static int read_group(const struct reader *r, config_setting_t *s, const struct 
 		int rc = TENON_OK;
 
 		if (!k)
-			return fault(r, m, "%.48s: unknown key; see tenond.conf(5)", name);
-		if (k->read == read_models)
+			return conf_fault(r, m, "%.48s: unknown key; see tenond.conf(5)", name);
+		if (k->read == conf_read_models)
 			models = m;
 		else
 			rc = read_value(r, m, k, base);
 		if (rc)
 			return rc;
 	}
-	return models ? read_models(r, models) : TENON_OK;
-}
-
-/* ---- models, plugins --------------------------------------------------------------------------------------------- */
-
-bool conf_name_ok(const char *name, size_t len)
-{
-	if (len < 1 || len > 128 || name[0] == '.' || name[0] == '-' || name[0] == '_')
-		return false;
-	for (size_t i = 0; i < len; i++) {
-		char c = name[i];
-
-		if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-			    c == '.' || c == '_' || c == '-'))
-			return false;
-	}
-	return true;
-}
-
-static struct conf_model *model_slot(struct conf *c, struct error *e)
-{
-	struct conf_model *grown;
-
-	if (c->n_models == MODELS_MAX) {
-		(void)error_set(e, TENON_E_CONFIG, "models: more than %d entries", MODELS_MAX);
-		return NULL;
-	}
-	grown = mem_resize(MEM_DAEMON, c->models, (c->n_models + 1) * sizeof *grown);
-	if (!grown) {
-		(void)no_memory(e);
-		return NULL;
-	}
-	c->models = grown;
-	grown[c->n_models] = c->model_defaults;
-	return &grown[c->n_models];
-}
-
-/* The entry is in place but not yet counted: a name that is already there takes its place. */
-static int model_commit(struct conf *c, struct conf_model *m, struct error *e)
-{
-	if (!m->name || !conf_name_ok(m->name, strlen(m->name)))
-		return error_set(e, TENON_E_CONFIG,
-			"model name '%.40s': write letters, digits and . _ -, at most 128",
-			m->name ? m->name : "");
-	for (uint32_t i = 0; i < c->n_models; i++)
-		if (!strcmp(c->models[i].name, m->name))
-			return error_set(e, TENON_E_CONFIG, "model '%.40s': named twice", m->name);
-	c->n_models++;
-	return TENON_OK;
-}
-
-static int read_models(const struct reader *r, config_setting_t *s)
-{
-	if (config_setting_type(s) != CONFIG_TYPE_LIST)
-		return wrong_type(r, s, CONFIG_TYPE_LIST);
-	for (int i = 0; i < config_setting_length(s); i++) {
-		config_setting_t *entry = config_setting_get_elem(s, (unsigned)i);
-		struct conf_model *m = model_slot(r->c, r->e);
-		struct error why = { 0 };
-		int rc = m ? read_group(r, entry, model_keys, m) : TENON_E_NOMEM;
-
-		if (!rc && (rc = model_commit(r->c, m, &why)) != 0)
-			(void)fault(r, entry, "%s", why.text);
-		if (rc)
-			return rc;
-	}
-	return TENON_OK;
-}
-
-int conf_add_model(struct conf *c, const char *name, const char *path, struct error *e)
-{
-	struct conf_model *m = model_slot(c, e);
-	int rc = m ? set_string(c, &m->name, name, e) : TENON_E_NOMEM;
-
-	if (!rc)
-		rc = set_string(c, &m->path, path, e);
-	return rc ? rc : model_commit(c, m, e);
-}
-
-static int read_plugin_dirs(const struct reader *r, config_setting_t *s)
-{
-	int n = config_setting_length(s), type = config_setting_type(s);
-	const char **dirs;
-
-	if (type != CONFIG_TYPE_ARRAY && type != CONFIG_TYPE_LIST)
-		return wrong_type(r, s, CONFIG_TYPE_ARRAY);
-	if (n > DIRS_MAX)
-		return fault(r, s, "plugin_dirs: more than %d folders", DIRS_MAX);
-	dirs = mem_zalloc(MEM_DAEMON, (size_t)n + 1, sizeof *dirs);
-	if (!dirs)
-		return no_memory(r->e);
-	mem_free(r->c->plugin_dirs);
-	r->c->plugin_dirs = dirs;
-	r->c->n_plugin_dirs = (uint32_t)n;
-	for (int i = 0; i < n; i++) {
-		int rc = read_string(r, config_setting_get_elem(s, (unsigned)i), &dirs[i]);
-
-		if (rc)
-			return rc;
-	}
-	return TENON_OK;
-}
-
-/* A plugin's options may be strings, numbers or booleans; the plugin gets them as text. */
-static int option_text(const struct reader *r, config_setting_t *s, char *out, size_t room)
-{
-	switch (config_setting_type(s)) {
-	case CONFIG_TYPE_INT:
-	case CONFIG_TYPE_INT64:
-		(void)snprintf(out, room, "%lld", config_setting_get_int64(s));
-		return TENON_OK;
-	case CONFIG_TYPE_FLOAT:
-		(void)snprintf(out, room, "%.9g", config_setting_get_float(s));
-		return TENON_OK;
-	case CONFIG_TYPE_BOOL:
-		(void)snprintf(out, room, "%s", config_setting_get_bool(s) ? "true" : "false");
-		return TENON_OK;
-	case CONFIG_TYPE_STRING:
-		if (snprintf(out, room, "%s", config_setting_get_string(s)) < (int)room)
-			return TENON_OK;
-		return fault(r, s, "%.40s: longer than %zu bytes", config_setting_name(s), room - 1);
-	default:
-		return wrong_type(r, s, CONFIG_TYPE_STRING);
-	}
-}
-
-static int add_option(struct conf *c, const char *plugin, const char *key, const char *value, struct error *e)
-{
-	struct conf_plugin_option *grown, o = { 0 };
-	int rc;
-
-	if (c->n_plugin_options == OPTIONS_MAX)
-		return error_set(e, TENON_E_CONFIG, "plugins: more than %d options", OPTIONS_MAX);
-	grown = mem_resize(MEM_DAEMON, c->plugin_options, (c->n_plugin_options + 1) * sizeof *grown);
-	if (!grown)
-		return no_memory(e);
-	c->plugin_options = grown;
-	if ((rc = set_string(c, &o.plugin, plugin, e)) || (rc = set_string(c, &o.key, key, e)) ||
-		(rc = set_string(c, &o.value, value, e)))
-		return rc;
-	grown[c->n_plugin_options++] = o;
-	return TENON_OK;
-}
-
-static int read_plugin(const struct reader *r, config_setting_t *s)
-{
-	if (config_setting_type(s) != CONFIG_TYPE_GROUP)
-		return wrong_type(r, s, CONFIG_TYPE_GROUP);
-	for (int i = 0; i < config_setting_length(s); i++) {
-		config_setting_t *o = config_setting_get_elem(s, (unsigned)i);
-		char text[1024];
-		int rc = option_text(r, o, text, sizeof text);
-
-		if (!rc)
-			rc = add_option(r->c, config_setting_name(s), config_setting_name(o), text, r->e);
-		if (rc)
-			return rc;
-	}
-	return TENON_OK;
-}
-
-static int read_plugins(const struct reader *r, config_setting_t *s)
-{
-	if (config_setting_type(s) != CONFIG_TYPE_GROUP)
-		return wrong_type(r, s, CONFIG_TYPE_GROUP);
-	for (int i = 0; i < config_setting_length(s); i++) {
-		int rc = read_plugin(r, config_setting_get_elem(s, (unsigned)i));
-
-		if (rc)
-			return rc;
-	}
-	return TENON_OK;
+	return models ? conf_read_models(r, models) : TENON_OK;
 }
 
 /* ---- entry points -------------------------------------------------------------------------------------------- */
@@ -597,7 +487,7 @@ static int read_parsed(struct conf *c, config_t *lc, int parsed, const char *whe
 		return error_set(e, TENON_E_CONFIG, "%s:%d: %s; see tenond.conf(5)",
 			config_error_file(lc) ? config_error_file(lc) : where, config_error_line(lc),
 			config_error_text(lc) ? config_error_text(lc) : "cannot be read");
-	return read_group(&r, config_root_setting(lc), top_keys, c);
+	return conf_read_group(&r, config_root_setting(lc), top_keys, c);
 }
 
 /* Past a string or comment that begins at s; s itself if none does. */
@@ -676,7 +566,7 @@ static int load_file(const char *path, struct buf *out, struct error *e)
 	}
 	if (!buf_reserve(out, (size_t)st.st_size + 1)) {
 		(void)fclose(f);
-		return no_memory(e);
+		return conf_no_memory(e);
 	}
 	n = fread(out->data, 1, (size_t)st.st_size, f);
 	out->data[n] = 0;
@@ -704,11 +594,12 @@ static int set_text(
 {
 	unsigned long long v;
 	char all[96], *end;
+	double x;
 	int i;
 
 	switch (k->kind) {
 	case STRING:
-		return set_string(c, (const char **)(void *)((char *)base + k->off), value, e);
+		return conf_set_string(c, (const char **)(void *)((char *)base + k->off), value, e);
 	case BOOL:
 		if (strcmp(value, "true") && strcmp(value, "false"))
 			return error_set(
@@ -722,6 +613,13 @@ static int set_text(
 			return error_set(e, TENON_E_CONFIG, "%s: '%.32s' is unknown; write one of %s", key,
 				value, all);
 		set_number(k, base, (uint64_t)i);
+		return TENON_OK;
+	case REAL:
+		x = strtod(value, &end);
+		if (*end || !*value || !(x >= (double)k->lo / 1000 && x <= (double)k->hi / 1000))
+			return error_set(e, TENON_E_CONFIG, "%s: '%.32s' is no number from %g to %g", key,
+				value, (double)k->lo / 1000, (double)k->hi / 1000);
+		*(double *)(void *)((char *)base + k->off) = x;
 		return TENON_OK;
 	default:
 		errno = 0;
@@ -746,7 +644,7 @@ int conf_set(struct conf *c, const char *key, const char *value, struct error *e
 		return error_set(
 			e, TENON_E_CONFIG, "%.48s: unknown key, or not one value; see tenond.conf(5)", key);
 	rc = set_text(c, k, c, key, value, e);
-	k = dot ? NULL : find_key(model_keys, key, strlen(key));
+	k = dot ? NULL : find_key(conf_model_keys, key, strlen(key));
 	for (uint32_t i = 0; k && !rc && i < c->n_models; i++)
 		rc = set_text(c, k, &c->models[i], key, value, e);
 	return rc;
@@ -767,12 +665,12 @@ static int derive_socket(struct conf *c, struct error *e)
 			(void)snprintf(path, sizeof path, "%.*s", (int)(slash - c->socket), c->socket);
 		else
 			(void)snprintf(path, sizeof path, "%s/tenon", run && *run ? run : "/run");
-		rc = set_string(c, &c->runtime_dir, path, e);
+		rc = conf_set_string(c, &c->runtime_dir, path, e);
 	}
 	if (rc || *c->socket)
 		return rc;
 	(void)snprintf(path, sizeof path, "%s/attach", c->runtime_dir);
-	return set_string(c, &c->socket, path, e);
+	return conf_set_string(c, &c->socket, path, e);
 }
 
 /* Where scripts/fetch-model puts models, of a user or of the system. */
@@ -791,7 +689,27 @@ static int derive_models(struct conf *c, struct error *e)
 		(void)snprintf(path, sizeof path, "%s/.cache/tenon/models", home);
 	else
 		(void)snprintf(path, sizeof path, "/var/lib/tenon/models");
-	return set_string(c, &c->model_dir, path, e);
+	return conf_set_string(c, &c->model_dir, path, e);
+}
+
+/* Pages of prefixes, among what may be thrown away. */
+static int derive_disk_dir(struct conf *c, struct error *e)
+{
+	const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+	char path[4096];
+
+	if (*c->prefix.disk_dir && c->prefix.disk_dir[0] != '/')
+		return error_set(
+			e, TENON_E_CONFIG, "prefix.disk_dir %.80s: write a full path", c->prefix.disk_dir);
+	if (*c->prefix.disk_dir)
+		return TENON_OK;
+	if (cache && *cache)
+		(void)snprintf(path, sizeof path, "%s/tenon/kv", cache);
+	else if (home && *home)
+		(void)snprintf(path, sizeof path, "%s/.cache/tenon/kv", home);
+	else
+		(void)snprintf(path, sizeof path, "/var/cache/tenon/kv");
+	return conf_set_string(c, &c->prefix.disk_dir, path, e);
 }
 
 static bool power_of_two(uint64_t v) { return v && !(v & (v - 1)); }
@@ -808,7 +726,9 @@ int conf_complete(struct conf *c, struct error *e)
 			e, TENON_E_CONFIG, "default_model '%.40s': not a model name", c->default_model);
 	if (c->worker.backoff_ms > c->worker.backoff_max_ms)
 		return error_set(e, TENON_E_CONFIG, "worker.backoff_ms: is over worker.backoff_max_ms");
-	return derive_socket(c, e) ? e->code : derive_models(c, e);
+	if (derive_socket(c, e) || derive_models(c, e))
+		return e->code;
+	return derive_disk_dir(c, e);
 }
 
 const char *conf_kv_name(uint32_t kv) { return kvs[kv < COUNT_OF(kvs) - 1 ? kv : 0]; }
@@ -827,5 +747,6 @@ static bool print_keys(struct buf *out, const char *prefix, const struct key *ke
 
 bool conf_print_keys(struct buf *out)
 {
-	return print_keys(out, "", top_keys) && print_keys(out, "models", model_keys);
+	return print_keys(out, "", top_keys) && print_keys(out, "models", conf_model_keys) &&
+		print_keys(out, "tenants", conf_tenant_keys);
 }

@@ -6,6 +6,7 @@
 #ifndef DAEMON_CONFIG_H
 #define DAEMON_CONFIG_H
 #include "base/base.h"
+#include <tenon/wire.h>
 
 enum conf_isolation { ISOLATION_PROCESS, ISOLATION_THREAD };
 enum conf_precision { PRECISION_FAST, PRECISION_EXACT };
@@ -19,6 +20,19 @@ struct conf_model {
 	uint64_t kv_bytes;			      /* 0: the engine's default */
 	uint32_t idle_unload_s;			      /* 0: never */
 	bool preload;
+};
+
+struct conf_class { /* zero: no target, no own limit */
+	uint32_t ttft_ms, tpot_ms, max_waiting, max_waiting_tenant;
+	uint64_t max_waiting_bytes;
+};
+
+struct conf_tenant {
+	const char *name;
+	double weight;
+};
+struct conf_tenant_user { /* in the order of the entries */
+	uint32_t tenant, uid;
 };
 
 struct conf_plugin_option {
@@ -42,6 +56,26 @@ struct conf {
 	const char *plugin_cache_dir;
 	struct conf_plugin_option *plugin_options; /* [n_plugin_options] */
 	uint32_t n_plugin_options;
+	struct conf_tenant *tenants; /* [n_tenants] */
+	uint32_t n_tenants;
+	struct conf_tenant_user *tenant_users; /* [n_tenant_users] */
+	uint32_t n_tenant_users;
+	struct {
+		uint32_t max_step_ms, max_prefill_ms, aging_s, slack_percent;
+		double long_prompt_factor;
+		bool calibrate;
+	} scheduler;
+	struct conf_class classes[2]; /* by enum wire_class */
+	uint32_t offline_min_share_percent;
+	struct {
+		bool reuse, share_tenants;
+		uint32_t pinned_percent;
+		uint64_t host_bytes, disk_bytes;
+		const char *disk_dir;
+	} prefix;
+	struct {
+		uint64_t limit_bytes; /* of all models of the worker together; 0: what the machine leaves */
+	} memory;
 	struct {
 		uint32_t level, format; /* enum log_level, enum log_format */
 		const char *file;	/* "": stderr */
@@ -82,7 +116,15 @@ int conf_add_model(struct conf *c, const char *name, const char *path, struct er
 /* Cross-field checks and derived defaults (runtime_dir, model_dir from the environment): call once, last. */
 int conf_complete(struct conf *c, struct error *e);
 
-/* [A-Za-z0-9][A-Za-z0-9._-]{0,127}: what a model may be called. */
+/* The tenant of a user who names none: the first entry that lists the user; NULL: none does. */
+const struct conf_tenant *conf_tenant_of(const struct conf *c, uint32_t uid);
+/* The entry of that name, if this user may speak for it (`any`: for all); NULL otherwise. */
+const struct conf_tenant *conf_tenant_named(
+	const struct conf *c, const char *name, size_t len, uint32_t uid, bool any);
+/* The names that this user may use, for people. */
+void conf_tenants_allowed(const struct conf *c, uint32_t uid, bool any, char *out, size_t room);
+
+/* [A-Za-z0-9][A-Za-z0-9._-]{0,127}: what a model or a tenant may be called. */
 bool conf_name_ok(const char *name, size_t len);
 const char *conf_kv_name(uint32_t kv);
 const char *conf_precision_name(uint32_t precision);

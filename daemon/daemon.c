@@ -167,8 +167,12 @@ void daemon_reload(struct daemon *d)
 	if (models_configure(d, &e))
 		TOPIC_LOG(d, LOG_ERROR, "config", "%s", e.text);
 	TOPIC_LOG(d, LOG_INFO, "config", "reloaded models=%u", d->conf.n_models);
-	if (d->worker.state == WORKER_UP)
-		models_worker_up(d);
+	if (d->worker.state != WORKER_UP)
+		return;
+	worker_link_call(&d->worker,
+		json_pack("{s:s, s:o}", "cmd", "configure", "settings", settings_json(&d->conf)), 0,
+		worker_no_reply, NULL);
+	models_worker_up(d);
 }
 
 /* ---- ending ---------------------------------------------------------------------------------------------------------------- */

@@ -62,6 +62,10 @@ int daemon_check_config(const struct daemon_options *o, struct error *e); /* rea
 void daemon_drain(struct daemon *d);
 void daemon_stop(struct daemon *d);
 void daemon_reload(struct daemon *d);
+/* queue.c: every open request; `reply`: the worker's list, NULL if there is none. */
+json_t *queue_json(struct daemon *d, const json_t *reply);
+/* What a worker must know of the configuration; a new reference. */
+json_t *settings_json(const struct conf *c);
 /* A request has ended: a draining daemon may be done. */
 void daemon_request_gone(struct daemon *d);
 

@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 # daemon: tenond. All but main.c is a convenience library, so that tests can drive its parts.
 noinst_LTLIBRARIES += libdaemonconf.la
-libdaemonconf_la_SOURCES = daemon/config.c daemon/config.h
+libdaemonconf_la_SOURCES = daemon/config.c daemon/config_lists.c daemon/config.h daemon/config_priv.h
 libdaemonconf_la_CFLAGS = $(AM_CFLAGS) $(CONFIG_CFLAGS)
 libdaemonconf_la_LIBADD = $(CONFIG_LIBS)
 
 # The worker's half: engine, scheduler, plugins.
 noinst_LTLIBRARIES += libworker.la
 libworker_la_SOURCES = daemon/worker.c daemon/worker.h daemon/worker_priv.h daemon/worker_queue.c daemon/worker_prep.c \
-	daemon/worker_step.c daemon/worker_admin.c daemon/box.c daemon/box.h
-libworker_la_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
-libworker_la_LIBADD = $(JANSSON_LIBS) -lpthread
+	daemon/worker_step.c daemon/worker_step.h daemon/worker_serve.c daemon/worker_report.c daemon/worker_settings.c \
+	daemon/worker_admin.c daemon/box.c daemon/box.h
+libworker_la_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(SODIUM_CFLAGS)
+libworker_la_LIBADD = $(JANSSON_LIBS) $(SODIUM_LIBS) -lpthread
 WORKER_LIBS = libworker.la libsched.la $(MODEL_LIBS) $(IPC_LIBS)
 
 noinst_LTLIBRARIES += libdaemon.la
 libdaemon_la_SOURCES = daemon/daemon.c daemon/daemon.h daemon/loop.c daemon/loop.h daemon/timer.c daemon/timer.h \
 	daemon/list.h daemon/sessions.c daemon/session.c daemon/session.h daemon/request.c daemon/request.h daemon/models.c \
-	daemon/models.h daemon/worker_link.c daemon/worker_link.h daemon/worker_start.c daemon/admin.c daemon/notify.c
+	daemon/models.h daemon/worker_link.c daemon/worker_link.h daemon/worker_start.c daemon/admin.c daemon/notify.c daemon/settings.c \
+	daemon/queue.c daemon/admin_priv.h daemon/admin_commands.c
 libdaemon_la_CPPFLAGS = $(AM_CPPFLAGS) -DPACKAGE_VERSION='"$(PACKAGE_VERSION)"'
 libdaemon_la_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(ZMQ_CFLAGS)
 libdaemon_la_LIBADD = $(JANSSON_LIBS) $(ZMQ_LIBS) -lpthread
@@ -29,10 +31,10 @@ tenond_CFLAGS = $(libdaemon_la_CFLAGS)
 tenond_LDADD = $(DAEMON_LIBS)
 
 bin_PROGRAMS += tenonctl
-tenonctl_SOURCES = tools/tenonctl.c tools/ctl.h tools/ctl_ask.c tools/ctl_show.c
+tenonctl_SOURCES = tools/tenonctl.c tools/ctl.h tools/ctl_ask.c tools/ctl_show.c tools/ctl_table.c tools/ctl_top.c
 tenonctl_CPPFLAGS = $(libdaemon_la_CPPFLAGS)
-tenonctl_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(ZMQ_CFLAGS)
-tenonctl_LDADD = $(BASE_LIBS) $(JANSSON_LIBS) $(ZMQ_LIBS)
+tenonctl_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(ZMQ_CFLAGS) $(NCURSES_CFLAGS)
+tenonctl_LDADD = $(BASE_LIBS) $(JANSSON_LIBS) $(ZMQ_LIBS) $(NCURSES_LIBS)
 
 sysconf_DATA += etc/tenond.conf
 EXTRA_DIST += etc/tenond.conf etc/tenond.service.in daemon/README.md
@@ -65,7 +67,8 @@ TESTS += tests/fuzz/fuzz_config
 endif
 
 # End to end: a daemon of its own per test. The long form of the kills: make chaos.
-E2E_TESTS = tests/e2e/a_serve.py tests/e2e/b_bad_input.py tests/e2e/c_kills.py tests/e2e/d_faults.py tests/e2e/m_plan.py
+E2E_TESTS = tests/e2e/a_serve.py tests/e2e/b_bad_input.py tests/e2e/c_kills.py tests/e2e/d_faults.py \
+	tests/e2e/e_classes.py tests/e2e/m_plan.py
 dist_check_SCRIPTS += $(E2E_TESTS)
 EXTRA_DIST += tests/e2e/tenon_e2e.py
 TESTS += $(E2E_TESTS)

@@ -42,6 +42,7 @@ struct model_entry *models_lookup(struct daemon *d, const char *name)
 static void entry_free(struct model_entry *m)
 {
 	timer_clear(&m->d->loop.timers, &m->idle);
+	timer_clear(&m->d->loop.timers, &m->leave);
 	node_remove(&m->node);
 	m->d->models.n_all--;
 	json_decref(m->info);
@@ -52,6 +53,7 @@ static void entry_free(struct model_entry *m)
 }
 
 static void on_idle(struct timer *t, uint64_t now_ns);
+static void on_leave_timeout(struct timer *t, uint64_t now_ns);
 
 static struct model_entry *entry_create(
 	struct daemon *d, const char *name, const char *given, const struct conf_model *c)
@@ -66,6 +68,7 @@ static struct model_entry *entry_create(
 	m->name = mem_strdup(MEM_DAEMON, name);
 	m->given = given ? mem_strdup(MEM_DAEMON, given) : NULL;
 	m->idle.fire = on_idle;
+	m->leave.fire = on_leave_timeout;
 	list_init(&m->waiting);
 	list_append(&d->models.all, &m->node);
 	d->models.n_all++;
@@ -219,6 +222,8 @@ static int discover(struct daemon *d, const char *name, struct model_entry **out
 
 static int usable(struct model_entry *m, struct error *e)
 {
+	if (m->leaving)
+		return error_set(e, TENON_E_BUSY, "model '%.64s': is being unloaded; try again", m->name);
 	if (m->state != MODEL_QUARANTINED)
 		return TENON_OK;
 	return error_set(e, TENON_E_BACKEND,
@@ -341,11 +346,11 @@ static json_t *load_command(const struct model_entry *m)
 {
 	const struct conf_model *c = &m->conf;
 
-	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "cmd", "load", "model",
+	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:o}", "cmd", "load", "model",
 		m->name, "path", m->path, "precision", conf_precision_name(c->precision), "kv",
 		conf_kv_name(c->kv), "context", (json_int_t)c->context, "kv_bytes", (json_int_t)c->kv_bytes,
 		"step_tokens", (json_int_t)c->step_tokens, "step_seqs", (json_int_t)c->step_seqs,
-		"page_tokens", (json_int_t)c->page_tokens);
+		"page_tokens", (json_int_t)c->page_tokens, "settings", settings_json(&m->d->conf));
 }
 
 static int refresh_path(struct model_entry *m, struct error *e)
@@ -438,7 +443,8 @@ int model_unload(struct model_entry *m, struct error *e)
 	if (m->state != MODEL_LOADED)
 		return error_set(e, TENON_E_NOT_FOUND, "model '%.64s': is not loaded", m->name);
 	if (m->n_requests)
-		return error_set(e, TENON_E_BUSY, "model '%.64s': %u requests are open; wait for them",
+		return error_set(e, TENON_E_BUSY,
+			"model '%.64s': %u requests are open; --wait SECONDS waits for them, --force cancels them",
 			m->name, m->n_requests);
 	cmd = json_pack("{s:s, s:s}", "cmd", "unload", "model", m->name);
 	if (!cmd)
@@ -447,6 +453,45 @@ int model_unload(struct model_entry *m, struct error *e)
 	timer_clear(&m->d->loop.timers, &m->idle);
 	worker_link_call(&m->d->worker, cmd, 0, on_unload_reply, m);
 	return TENON_OK;
+}
+
+static void stop_leaving(struct model_entry *m)
+{
+	m->leaving = false;
+	timer_clear(&m->d->loop.timers, &m->leave);
+}
+
+static void on_leave_timeout(struct timer *t, uint64_t now_ns)
+{
+	struct model_entry *m = CONTAINER_OF(t, struct model_entry, leave);
+	struct error e;
+
+	(void)now_ns;
+	stop_leaving(m);
+	(void)error_set(&e, TENON_E_BUSY, "model '%.64s': %u requests are still open; it serves on", m->name,
+		m->n_requests);
+	admin_model_settled(m->d, m, &e);
+}
+
+int model_leave(struct model_entry *m, bool force, uint64_t wait_ms, struct error *e)
+{
+	uint64_t until_ns = m->d->loop.now_ns + wait_ms * NS_PER_MS;
+
+	if (m->state == MODEL_LOADED && m->n_requests && (force || wait_ms)) {
+		if (wait_ms && !timer_set(&m->d->loop.timers, &m->leave, until_ns))
+			return error_set(e, TENON_E_NOMEM, "model '%.64s': out of memory", m->name);
+		m->leaving = true;
+		if (force)
+			requests_cancel_of(m->d, m, "request: cancelled: an administrator unloads its model");
+		return TENON_OK;
+	}
+	return model_unload(m, e);
+}
+
+void model_request_begun(struct model_entry *m)
+{
+	m->n_requests++;
+	timer_clear(&m->d->loop.timers, &m->idle);
 }
 
 static void on_idle(struct timer *t, uint64_t now_ns)
@@ -464,6 +509,11 @@ void model_request_gone(struct model_entry *m)
 	if (m->n_requests)
 		m->n_requests--;
 	m->used_ns = d->loop.now_ns;
+	if (!m->n_requests && m->leaving) {
+		stop_leaving(m);
+		if (m->state == MODEL_LOADED && !model_unload(m, NULL))
+			return;
+	}
 	if (!m->n_requests && m->state == MODEL_LOADED && m->conf.idle_unload_s)
 		(void)timer_set(&d->loop.timers, &m->idle, d->loop.now_ns + m->conf.idle_unload_s * NS_PER_S);
 }
@@ -504,6 +554,16 @@ static bool count_death(struct model_entry *m)
 	return kept >= c->worker.deaths;
 }
 
+/* It is unloaded, if not as was asked. */
+static void leave_with_worker(struct model_entry *m)
+{
+	if (!m->leaving)
+		return;
+	stop_leaving(m);
+	m->state = MODEL_UNLOADED;
+	admin_model_settled(m->d, m, NULL);
+}
+
 void models_worker_down(struct daemon *d, const char *blame, const char *words)
 {
 	LIST_EACH(&d->models.all, n)
@@ -513,6 +573,7 @@ void models_worker_down(struct daemon *d, const char *blame, const char *words)
 		struct error e = { 0 };
 
 		timer_clear(&d->loop.timers, &m->idle);
+		leave_with_worker(m);
 		if (guilty)
 			(void)error_set(&m->last, TENON_E_BACKEND, "%s", words);
 		if (m->state != MODEL_QUARANTINED)

@@ -25,9 +25,10 @@ struct model_entry {
 	struct conf_model conf; /* without its strings */
 	bool configured;	/* named in the config: stays listed while unloaded */
 	enum model_state state;
-	uint32_t n_requests; /* open, orphans included */
-	struct list waiting; /* requests */
-	struct timer idle;
+	uint32_t n_requests;	  /* open, orphans included */
+	struct list waiting;	  /* requests */
+	struct timer idle, leave; /* leave: how long an unload waits for open requests */
+	bool leaving;		  /* is to be unloaded when the last request has ended; takes no new ones */
 	uint64_t load_began_ns, loaded_ns, used_ns, n_loads, load_ns;
 	json_t *info;	   /* what the worker said of it */
 	struct error last; /* why the last load failed, or why it is out of service */
@@ -54,8 +55,12 @@ struct model_entry *models_lookup(struct daemon *d, const char *name);
 void model_enqueue(struct model_entry *m, struct request *r); /* waits, or goes on at once */
 void model_load(struct model_entry *m);			      /* if it is not, and a worker is there */
 int model_unload(struct model_entry *m, struct error *e);     /* BUSY: in use; NOT_FOUND: not loaded */
-void model_revive(struct model_entry *m);		      /* back into service */
-void model_request_gone(struct model_entry *m);		      /* one of n_requests has ended */
+/* The same, but not at once where requests are open: takes no new ones meanwhile, cancels those with `force`, else gives up
+ * after wait_ms and serves on. Whoever waits for it is told (admin_model_settled). */
+int model_leave(struct model_entry *m, bool force, uint64_t wait_ms, struct error *e);
+void model_revive(struct model_entry *m); /* back into service */
+void model_request_begun(struct model_entry *m);
+void model_request_gone(struct model_entry *m); /* one of n_requests has ended */
 
 /* The worker is up, or down. `blame`: what it was doing when it died, NULL if no model is at fault. */
 void models_worker_up(struct daemon *d);

@@ -3,9 +3,11 @@
  * sends is checked like what a client sends.
  */
 #include "daemon/daemon.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { IDS_DEFAULT = 8192, IDS_RESERVED_MAX = 32768, IDS_MIN = 16, IDS_MAX = 1 << 20 };
 
@@ -85,6 +87,16 @@ void request_fail(struct request *r, int code, const char *text)
 	if (s)
 		session_send_error(s, r->id, code, text);
 	let_go(r);
+}
+
+void requests_cancel_of(struct daemon *d, const struct model_entry *m, const char *text)
+{
+	for (uint32_t i = 0; i < REQUESTS_MAX; i++) {
+		struct request *r = d->requests.slot[i];
+
+		if (r && r->session && r->model == m)
+			request_fail(r, TENON_E_CANCELLED, text);
+	}
 }
 
 void requests_finish(struct daemon *d)
@@ -196,6 +208,38 @@ static int admission(const struct session *s, bool last, struct error *e)
 	return TENON_OK;
 }
 
+/* For whom: an entry of the config that the session's user may speak for, or the user alone. */
+static int take_tenant(struct request *r, struct error *e)
+{
+	const struct conf *c = &r->d->conf;
+	uint32_t uid = r->account->uid, len = r->f.r.tenant_bytes;
+	bool any = !uid || uid == geteuid();
+	const struct conf_tenant *t =
+		len ? conf_tenant_named(c, r->f.tenant, len, uid, any) : conf_tenant_of(c, uid);
+	char own[24], names[128];
+
+	(void)snprintf(own, sizeof own, "uid:%u", uid);
+	if (len && !t && (conf_tenant_of(c, uid) || len != strlen(own) || memcmp(own, r->f.tenant, len))) {
+		conf_tenants_allowed(c, uid, any, names, sizeof names);
+		return error_set(e, TENON_E_DENIED,
+			"request: tenant '%.*s' is not for this user; allowed: %s", (int)len, r->f.tenant,
+			names);
+	}
+	(void)snprintf(r->tenant, sizeof r->tenant, "%s", t ? t->name : own);
+	r->tenant_weight = t ? (uint32_t)(t->weight * 1000 + 0.5) : 1000;
+	return TENON_OK;
+}
+
+static int identify(struct request *r, struct error *e)
+{
+	int rc = take_tenant(r, e);
+
+	if (!rc && (r->f.r.flags & WIRE_R_DURABLE))
+		rc = error_set(e, TENON_E_UNSUPPORTED,
+			"request: durable: this daemon keeps no answers for later; leave it out and keep the session open");
+	return rc ? rc : models_find(r->d, r->f.model, r->f.r.model_bytes, &r->model, e);
+}
+
 bool request_begin(struct session *s, uint64_t id, const struct frame_request *f, const uint8_t *body,
 	uint32_t bytes, bool last)
 {
@@ -211,11 +255,11 @@ bool request_begin(struct session *s, uint64_t id, const struct frame_request *f
 			s, id, e.code ? e.code : TENON_E_NOMEM, e.code ? e.text : "request: out of memory");
 		return true;
 	}
-	if (models_find(s->d, r->f.model, r->f.r.model_bytes, &r->model, &e)) {
+	if (identify(r, &e)) {
 		request_fail(r, e.code, e.text);
 		return true;
 	}
-	r->model->n_requests++;
+	model_request_begun(r->model);
 	if (request_data(r, f->payload, f->payload_here))
 		return false;
 	return !last || !request_end(r);
@@ -303,6 +347,9 @@ static bool put_begin(struct request *r, struct ring_out *out, uint32_t most, bo
 	f.r.n_history = r->n_ids;
 	f.r.history_text_bytes = r->text_bytes;
 	f.r.deadline_ns = deadline_left(r);
+	f.tenant = r->tenant;
+	f.r.tenant_bytes = (uint32_t)strlen(r->tenant);
+	f.r.tenant_weight = r->tenant_weight;
 	f.history = r->ids;
 	part = frame_request_bytes(&f);
 	whole = part + r->payload_bytes <= most;

@@ -43,6 +43,8 @@ struct request {
 	bool embedded;				  /* its EMBEDDING was passed on */
 	bool cancel_wanted, pause_wanted, paused; /* paused: what the worker was told last */
 	bool lost;				  /* an earlier worker had it: tell RESUMED */
+	char tenant[WIRE_MAX_TENANT_BYTES + 1];	  /* for whom, decided at BEGIN */
+	uint32_t tenant_weight;			  /* thousandths */
 	uint32_t n_replayed;
 	struct timer deadline;
 	uint64_t waiting_ns; /* since when it waits for its model; 0: it does not */
@@ -68,6 +70,8 @@ int request_data(struct request *r, const uint8_t *data, uint32_t bytes); /* PRO
 int request_end(struct request *r);					  /* PROTOCOL: less than announced */
 /* Ends it for the client with an error; what the worker has of it is cancelled. */
 void request_fail(struct request *r, int code, const char *text);
+/* Every request of a model, for its client with CANCELLED. */
+void requests_cancel_of(struct daemon *d, const struct model_entry *m, const char *text);
 /* The client is gone: nobody is told. */
 void request_drop(struct request *r);
 struct request *request_of_session(const struct session *s, uint64_t id);

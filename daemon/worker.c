@@ -77,9 +77,15 @@ static void put_error(struct io *io, uint64_t id, int code, const char *text)
 static void reply(struct io *io, uint64_t id, const json_t *o, const struct error *e)
 {
 	json_t *err = e->code ? json_pack("{s:{s:i, s:s}}", "error", "code", e->code, "text", e->text) : NULL;
+	static const char too_long[] =
+		"{\"error\":{\"code\":-8,\"text\":\"worker: its answer does not fit its ring\"}}";
 	char *text = json_dumps(err ? err : o, JSON_COMPACT);
 	void *at = text ? put(io, WIRE_ADMIN_REPLY, id, (uint32_t)strlen(text)) : NULL;
 
+	if (text && !at) {
+		(void)strcpy(text, too_long); /* a longer one is what did not fit */
+		at = put(io, WIRE_ADMIN_REPLY, id, sizeof too_long - 1);
+	}
 	if (at)
 		memcpy(at, text, strlen(text));
 	free(text);
@@ -217,6 +223,21 @@ static void on_steer(struct io *io, const struct wire_head *h)
 
 /* ---- commands ------------------------------------------------------------------------------------------------------------------ */
 
+static int kind_of(const char *name)
+{
+	static const struct {
+		const char *name;
+		int kind;
+	} kinds[] = { { "setup", COMMAND_SETUP }, { "load", COMMAND_LOAD }, { "unload", COMMAND_UNLOAD },
+		{ "configure", COMMAND_CONFIGURE }, { "status", COMMAND_STATUS }, { "list", COMMAND_LIST },
+		{ "prefix", COMMAND_PREFIX } };
+
+	for (size_t i = 0; i < COUNT_OF(kinds); i++)
+		if (!strcmp(kinds[i].name, name))
+			return kinds[i].kind;
+	return COMMAND_BACKENDS;
+}
+
 static void send_command(struct io *io, const json_t *cmd, const char *name, uint64_t id)
 {
 	struct command *c = mem_zalloc(MEM_DAEMON, 1, sizeof *c);
@@ -229,24 +250,33 @@ static void send_command(struct io *io, const json_t *cmd, const char *name, uin
 		return;
 	}
 	c->id = id;
-	c->kind = !strcmp(name, "setup")  ? COMMAND_SETUP
-		: !strcmp(name, "load")	  ? COMMAND_LOAD
-		: !strcmp(name, "unload") ? COMMAND_UNLOAD
-		: !strcmp(name, "status") ? COMMAND_STATUS
-					  : COMMAND_BACKENDS;
-	if (c->kind == COMMAND_SETUP)
+	c->kind = kind_of(name);
+	switch (c->kind) {
+	case COMMAND_SETUP:
 		rc = worker_parse_setup(cmd, c, &e);
-	else if (c->kind == COMMAND_LOAD)
+		break;
+	case COMMAND_LOAD:
 		rc = worker_parse_load(cmd, c, &e);
-	else if (c->kind == COMMAND_UNLOAD)
+		break;
+	case COMMAND_CONFIGURE:
+		rc = settings_parse(json_object_get(cmd, "settings"), &c->settings, &e);
+		break;
+	case COMMAND_PREFIX:
+		c->question = json_deep_copy(cmd);
+		/* fall through */
+	case COMMAND_UNLOAD:
 		(void)snprintf(c->model, sizeof c->model, "%s",
 			json_string_value(json_object_get(cmd, "model"))
 				? json_string_value(json_object_get(cmd, "model"))
 				: "");
-	else if (c->kind == COMMAND_BACKENDS && io->w.probing)
-		rc = error_set(&e, TENON_E_BUSY, "backends: are being probed; try again");
-	else if (c->kind == COMMAND_BACKENDS)
-		rc = worker_list_backends(&io->w, io->setup, c, &e);
+		break;
+	case COMMAND_BACKENDS:
+		rc = io->w.probing ? error_set(&e, TENON_E_BUSY, "backends: are being probed; try again")
+				   : worker_list_backends(&io->w, io->setup, c, &e);
+		break;
+	default:
+		break;
+	}
 	if (rc) {
 		reply(io, id, NULL, &e);
 		command_free(c);

@@ -46,7 +46,7 @@ int worker_parse_load(const json_t *cmd, struct command *c, struct error *e)
 		.step_seqs = (uint32_t)number(cmd, "step_seqs"),
 		.page_tokens = (uint32_t)number(cmd, "page_tokens"),
 	};
-	return TENON_OK;
+	return settings_parse(json_object_get(cmd, "settings"), &c->settings, e);
 }
 
 /* ---- setup ------------------------------------------------------------------------------------------------------------------ */
@@ -193,6 +193,7 @@ json_t *worker_memory_json(void)
 		resident = 0;
 	if (f)
 		(void)fclose(f);
-	return json_pack("{s:o, s:I, s:I}", "areas", areas, "resident",
-		(json_int_t)resident * sysconf(_SC_PAGESIZE), "allocations", (json_int_t)mem_n_allocs());
+	return json_pack("{s:o, s:I, s:I, s:I}", "areas", areas, "resident",
+		(json_int_t)resident * sysconf(_SC_PAGESIZE), "allocations", (json_int_t)mem_n_allocs(),
+		"available", (json_int_t)memory_available());
 }

@@ -95,6 +95,13 @@ static void fill(struct prepared *p, const struct frame_request *f, uint64_t id,
 	q->max_tokens = f->r.max_tokens;
 	q->traffic_class = f->r.traffic_class;
 	q->priority = f->r.priority;
+	memcpy(p->tenant, f->tenant, f->r.tenant_bytes);
+	q->tenant = p->tenant;
+	q->tenant_weight = f->r.tenant_weight;
+	q->ttft_ns = f->r.ttft_ms * NS_PER_MS;
+	q->tpot_ns = f->r.tpot_ms * NS_PER_MS;
+	q->no_reuse = f->r.flags & WIRE_R_NO_REUSE;
+	q->pin = f->r.flags & WIRE_R_PIN;
 	q->deadline_ns = f->r.deadline_ns ? now_ns + f->r.deadline_ns : 0;
 	q->time.arrived_ns = began_ns;
 	q->time.preprocess_ns = now_ns - began_ns;

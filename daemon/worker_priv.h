@@ -16,7 +16,7 @@ enum { WORKER_MODELS_MAX = 32, ORDERS_MAX = 8192, WORKER_NAME_BYTES = 256 };
 
 struct prepared { /* a request with its tokens, ready for the scheduler */
 	struct sched_request request;
-	char model[WORKER_NAME_BYTES];
+	char model[WORKER_NAME_BYTES], tenant[WIRE_MAX_TENANT_BYTES + 1];
 	struct tokens tokens;
 	uint8_t *body; /* what stop strings, bias and history point into */
 	struct emit_stop stops[WIRE_MAX_STOP];
@@ -36,12 +36,24 @@ struct setup { /* what the worker opens its backend with */
 	const char *cache_dir;
 };
 
+struct settings { /* what the daemon's configuration says about scheduling and caching (settings.c) */
+	struct sched_config sched; /* without engine, cost and the scheduler's part of prefix */
+	bool calibrate;
+	uint32_t pinned_percent;
+	uint64_t host_bytes, disk_bytes, memory_limit;
+	char *disk_dir; /* owned; NULL: none */
+};
+void settings_finish(struct settings *s);
+
 struct command { /* slow work for the step thread; goes back to the IO thread with its outcome */
 	enum {
 		COMMAND_SETUP,
 		COMMAND_LOAD,
 		COMMAND_UNLOAD,
+		COMMAND_CONFIGURE,
 		COMMAND_STATUS,
+		COMMAND_LIST,
+		COMMAND_PREFIX,
 		COMMAND_BACKENDS,
 		COMMAND_FAILED
 	} kind;
@@ -49,7 +61,9 @@ struct command { /* slow work for the step thread; goes back to the IO thread wi
 	char model[WORKER_NAME_BYTES];
 	char *path;
 	struct model_options options;
+	struct settings settings; /* LOAD, CONFIGURE */
 	struct setup *setup;
+	json_t *question; /* PREFIX: what is asked */
 	/* outcome */
 	struct error error;
 	json_t *reply;
@@ -72,7 +86,7 @@ struct orders { /* one producer (IO), one consumer (step) */
 };
 bool orders_push(struct orders *q, struct order o); /* false: full */
 bool orders_take(struct orders *q, struct order *o);
-void orders_wait(struct orders *q); /* parks until there is one */
+void orders_wait(struct orders *q, int timeout_ms); /* parks until there is one; -1: as long as it takes */
 
 struct outcomes { /* step and helper threads -> IO; rare, so a mutex will do */
 	pthread_mutex_t lock;
@@ -105,6 +119,8 @@ int worker_parse_setup(const json_t *cmd, struct command *c, struct error *e);
 struct plugins_config setup_plugins(const struct setup *s, struct log *log);
 json_t *worker_model_json(const struct model *m);
 json_t *worker_memory_json(void);
+/* worker_settings.c */
+int settings_parse(const json_t *o, struct settings *out, struct error *e);
 void setup_free(struct setup *s);
 /* Probes every backend in a thread of its own; takes c on success, and its outcome follows. */
 int worker_list_backends(struct worker *w, const json_t *setup, struct command *c, struct error *e);

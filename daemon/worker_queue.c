@@ -44,13 +44,13 @@ bool orders_take(struct orders *q, struct order *o)
 	return true;
 }
 
-void orders_wait(struct orders *q)
+void orders_wait(struct orders *q, int timeout_ms)
 {
 	struct pollfd p = { .fd = q->bell, .events = POLLIN };
 
 	atomic_store(&q->asleep, 1);
 	if (atomic_load(&q->tail) == atomic_load_explicit(&q->head, memory_order_relaxed)) {
-		(void)poll(&p, 1, -1);
+		(void)poll(&p, 1, timeout_ms);
 		drain_bell(q->bell);
 	}
 	atomic_store(&q->asleep, 0);
@@ -95,6 +95,8 @@ void command_free(struct command *c)
 	if (!c)
 		return;
 	json_decref(c->reply);
+	json_decref(c->question);
+	settings_finish(&c->settings);
 	setup_free(c->setup);
 	mem_free(c->path);
 	mem_free(c);

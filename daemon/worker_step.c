@@ -2,28 +2,14 @@
  * The step thread of a worker: owner of the backend, of the models and of their schedulers; the only producer of the
  * `tok` link. Orders are looked at between steps. A lost device ends the worker: the daemon replays elsewhere.
  */
-#include "daemon/worker_priv.h"
+#include "daemon/worker_step.h"
 #include <string.h>
 #include <unistd.h>
 
-struct served {
-	char name[WORKER_NAME_BYTES];
-	struct model *model;
-	struct sched *sched;
-	struct stepper *owner;
-};
-
-struct stepper {
-	struct worker *w;
-	struct link *tok;
-	struct box *box;
-	struct setup *setup; /* plugins borrow its strings */
-	struct plugins *plugins;
-	struct backend *backend;
-	struct served *served[WORKER_MODELS_MAX];
-	uint32_t n_served;
-	bool stop, failed, idle;
-};
+enum { LOOK_AGAIN_MS = 5 };
+#define TEND_IDLE_NS  (10 * NS_PER_MS)
+#define TEND_BUSY_NS  (2 * NS_PER_MS)
+#define TEND_EVERY_NS (250 * NS_PER_MS)
 
 /* ---- events ---------------------------------------------------------------------------------------------------------------- */
 
@@ -116,17 +102,9 @@ static void on_error(void *ctx, uint64_t id, int code, const char *text)
 
 /* ---- requests ---------------------------------------------------------------------------------------------------------------- */
 
-static struct served *find(struct stepper *s, const char *name)
-{
-	for (uint32_t i = 0; i < s->n_served; i++)
-		if (!strcmp(s->served[i]->name, name))
-			return s->served[i];
-	return NULL;
-}
-
 static void submit(struct stepper *s, struct prepared *p)
 {
-	struct served *m = find(s, p->model);
+	struct served *m = served_find(s, p->model);
 	struct error e = { 0 };
 
 	if (!m)
@@ -152,124 +130,6 @@ static void steer(struct stepper *s, const struct order *o)
 
 /* ---- commands ---------------------------------------------------------------------------------------------------------------- */
 
-static void setup(struct stepper *s, struct command *c)
-{
-	struct plugins_config pc = setup_plugins(c->setup, s->w->log);
-	struct error *e = &c->error;
-	const struct tnp_device *dev;
-
-	s->setup = c->setup;
-	c->setup = NULL;
-	if (plugins_open(&pc, &s->plugins, e) ||
-		backend_open(s->plugins, *s->setup->backend ? s->setup->backend : NULL, s->setup->device,
-			&s->backend, e))
-		return;
-	dev = backend_device(s->backend);
-	c->reply = json_pack("{s:s, s:s, s:s, s:b}", "backend", backend_name(s->backend), "device", dev->name,
-		"isa", dev->isa, "invariant", backend_has(s->backend, TNP_F_INVARIANT));
-}
-
-static int serve(struct stepper *s, struct command *c)
-{
-	const struct sched_sink sink = {
-		.ctx = s, .state = on_state, .tokens = on_tokens, .done = on_done, .error = on_error
-	};
-	struct served *m = mem_zalloc(MEM_DAEMON, 1, sizeof *m);
-	struct sched_config sc = { 0 };
-	int rc;
-
-	if (!m)
-		return error_set(&c->error, TENON_E_NOMEM, "model: out of memory");
-	c->options.path = c->path;
-	c->options.backend = s->backend;
-	rc = model_open(&c->options, &m->model, &c->error);
-	if (!rc)
-		sc.engine = sched_engine_of(m->model);
-	if (!rc)
-		rc = sched_create(&sc, &sink, &m->sched, &c->error);
-	if (rc) {
-		model_close(m->model);
-		mem_free(m);
-		return rc;
-	}
-	m->owner = s;
-	memcpy(m->name, c->model, sizeof m->name);
-	s->served[s->n_served++] = m;
-	c->loaded = m->model;
-	c->reply = json_pack("{s:o}", "info", worker_model_json(m->model));
-	return TENON_OK;
-}
-
-static void load(struct stepper *s, struct command *c)
-{
-	if (!s->backend)
-		(void)error_set(&c->error, TENON_E_BACKEND, "model: the worker has no backend");
-	else if (find(s, c->model))
-		(void)error_set(&c->error, TENON_E_BUSY, "model: is loaded already");
-	else if (s->n_served == WORKER_MODELS_MAX)
-		(void)error_set(&c->error, TENON_E_NOMEM, "model: %d are loaded, which is the most",
-			WORKER_MODELS_MAX);
-	else
-		(void)serve(s, c);
-}
-
-static void close_served(struct stepper *s, uint32_t i)
-{
-	struct served *m = s->served[i];
-
-	s->served[i] = s->served[--s->n_served];
-	sched_destroy(m->sched);
-	model_close(m->model);
-	mem_free(m);
-}
-
-static void unload(struct stepper *s, struct command *c)
-{
-	struct sched_status st;
-
-	for (uint32_t i = 0; i < s->n_served; i++) {
-		if (strcmp(s->served[i]->name, c->model))
-			continue;
-		sched_get_status(s->served[i]->sched, &st);
-		if (st.waiting + st.running + st.paused) {
-			(void)error_set(&c->error, TENON_E_BUSY, "model: has open requests");
-			return;
-		}
-		close_served(s, i);
-		c->reply = json_object();
-		return;
-	}
-	(void)error_set(&c->error, TENON_E_NOT_FOUND, "model: is not loaded");
-}
-
-static json_t *status_of(const struct served *m)
-{
-	const struct model_info *info = model_info(m->model);
-	struct sched_status st;
-	json_t *pages = json_array();
-
-	sched_get_status(m->sched, &st);
-	for (uint32_t g = 0; g < info->n_groups && g < KV_MAX_GROUPS; g++)
-		(void)json_array_append_new(pages,
-			json_pack("{s:I, s:I}", "free", (json_int_t)st.pages_free[g], "total",
-				(json_int_t)st.pages_total[g]));
-	return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "name", m->name,
-		"waiting", (json_int_t)st.waiting, "running", (json_int_t)st.running, "paused",
-		(json_int_t)st.paused, "steps", (json_int_t)st.steps, "prefill_tokens",
-		(json_int_t)st.prefill_tokens, "decode_tokens", (json_int_t)st.decode_tokens, "step_ns",
-		(json_int_t)st.step_ns, "ended", (json_int_t)st.ended, "cancelled", (json_int_t)st.cancelled,
-		"failed", (json_int_t)st.failed, "pages", pages);
-}
-
-static void status(struct stepper *s, struct command *c)
-{
-	json_t *models = json_array();
-
-	for (uint32_t i = 0; i < s->n_served; i++)
-		(void)json_array_append_new(models, status_of(s->served[i]));
-	c->reply = json_pack("{s:o}", "models", models);
-}
-
 static void obey(struct stepper *s, struct command *c)
 {
 	static const enum box_phase phases[] = {
@@ -278,14 +138,28 @@ static void obey(struct stepper *s, struct command *c)
 
 	if (c->kind <= COMMAND_UNLOAD)
 		box_begin(s->box, phases[c->kind], c->model);
-	if (c->kind == COMMAND_SETUP)
-		setup(s, c);
-	else if (c->kind == COMMAND_LOAD)
-		load(s, c);
-	else if (c->kind == COMMAND_UNLOAD)
-		unload(s, c);
-	else
-		status(s, c);
+	switch (c->kind) {
+	case COMMAND_SETUP:
+		worker_setup(s, c);
+		break;
+	case COMMAND_LOAD:
+		worker_load(s, c);
+		break;
+	case COMMAND_UNLOAD:
+		worker_unload(s, c);
+		break;
+	case COMMAND_CONFIGURE:
+		worker_configure(s, c);
+		break;
+	case COMMAND_LIST:
+		c->reply = worker_list_json(s);
+		break;
+	case COMMAND_PREFIX:
+		worker_prefix(s, c);
+		break;
+	default:
+		c->reply = worker_status_json(s);
+	}
 	if (!c->reply && !c->error.code)
 		(void)error_set(&c->error, TENON_E_NOMEM, "worker: out of memory");
 	box_begin(s->box, BOX_IDLE, NULL);
@@ -329,42 +203,110 @@ static void fail(struct stepper *s, const struct error *why)
 	outcomes_push(&s->w->outcomes, c);
 }
 
-/* One step of every model that has work. False: none had. */
-static bool step_all(struct stepper *s)
+static void look(struct served *m)
 {
-	uint32_t running = 0, waiting = 0;
-	bool any = false;
+	struct sched_status st;
 
-	for (uint32_t i = 0; i < s->n_served && !s->failed; i++) {
+	sched_get_status(m->sched, &st);
+	m->running = st.running;
+	m->waiting = st.waiting;
+	m->paused = st.paused;
+}
+
+/* For the daemon's health frame. Returns how many requests could go on by themselves. */
+static uint32_t tell_counts(struct stepper *s)
+{
+	uint32_t running = 0, waiting = 0, paused = 0;
+
+	for (uint32_t i = 0; i < s->n_served; i++) {
+		running += s->served[i]->running;
+		waiting += s->served[i]->waiting;
+		paused += s->served[i]->paused;
+	}
+	atomic_store_explicit(&s->w->running, running, memory_order_relaxed);
+	atomic_store_explicit(&s->w->waiting, waiting, memory_order_relaxed);
+	return running + waiting > paused ? running + waiting - paused : 0;
+}
+
+/* Up to about budget_ns of work that nobody waits for. */
+static void tend(struct stepper *s, struct served *m, uint64_t budget_ns)
+{
+	box_begin(s->box, BOX_STEP, m->name);
+	s->idle = false;
+	m->restless = sched_tend(m->sched, budget_ns);
+	m->tended_ns = clock_now_ns();
+	if (!m->cost_saved && m->keep_cost && cost_calibrated(m->cost))
+		served_keep_cost(m);
+}
+
+static bool step_one(struct stepper *s, struct served *m)
+{
+	struct error e = { 0 };
+	int rc;
+
+	box_begin(s->box, BOX_STEP, m->name);
+	s->idle = false;
+	rc = sched_step(m->sched, &e);
+	if (rc && rc != TENON_E_AGAIN)
+		fail(s, &e);
+	look(m);
+	flush(s);
+	m->restless |= !rc;
+	return !rc;
+}
+
+/* One step of one model: those with online work take turns, and while there are any, the others hold offline work back.
+ * False: no model had anything to do. */
+static bool advance(struct stepper *s)
+{
+	bool online[WORKER_MODELS_MAX], any = false;
+	uint32_t n_online = 0;
+
+	for (uint32_t i = 0; i < s->n_served; i++) {
+		online[i] = sched_wants(s->served[i]->sched) == SCHED_WANT_ONLINE;
+		n_online += online[i];
+	}
+	for (uint32_t n = 0; n < s->n_served && !any && !s->failed; n++) {
+		uint32_t i = (s->turn + n) % s->n_served;
 		struct served *m = s->served[i];
-		struct error e = { 0 };
-		struct sched_status st;
-		int rc;
 
-		box_begin(s->box, BOX_STEP, m->name);
-		rc = sched_step(m->sched, &e);
-		any |= !rc;
-		if (rc && rc != TENON_E_AGAIN)
-			fail(s, &e);
-		sched_get_status(m->sched, &st);
-		running += st.running;
-		waiting += st.waiting;
-		flush(s);
+		sched_set_company(m->sched, n_online > online[i]);
+		any = step_one(s, m);
+		if (any)
+			s->turn = i + 1;
+		if (any && !n_online && m->restless && clock_now_ns() - m->tended_ns > TEND_EVERY_NS)
+			tend(s, m, TEND_BUSY_NS);
 	}
 	if (any)
 		atomic_fetch_add_explicit(&s->w->steps, 1, memory_order_relaxed);
-	atomic_store_explicit(&s->w->running, running, memory_order_relaxed);
-	atomic_store_explicit(&s->w->waiting, waiting, memory_order_relaxed);
-	s->idle = false;
 	return any;
 }
 
+/* A slice of what nobody waits for, short enough that an order is noticed. False: nothing left. */
+static bool tend_one(struct stepper *s)
+{
+	for (uint32_t n = 0; n < s->n_served; n++) {
+		struct served *m = s->served[(s->turn + n) % s->n_served];
+
+		if (!m->restless)
+			continue;
+		s->turn++;
+		tend(s, m, TEND_IDLE_NS);
+		flush(s);
+		return true;
+	}
+	return false;
+}
+
+/* Until an order comes. Requests that wait for time to pass (a deadline, a higher priority) are looked at soon. */
 static void rest(struct stepper *s)
 {
+	uint32_t open = tell_counts(s);
+
 	if (!s->idle)
 		box_begin(s->box, BOX_IDLE, NULL);
 	s->idle = true;
-	orders_wait(&s->w->orders);
+	orders_wait(&s->w->orders, open && !s->failed ? LOOK_AGAIN_MS : -1);
 }
 
 static void finish(struct stepper *s)
@@ -372,7 +314,7 @@ static void finish(struct stepper *s)
 	struct order o;
 
 	while (s->n_served)
-		close_served(s, s->n_served - 1);
+		served_close(s, s->n_served - 1);
 	backend_close(s->backend);
 	plugins_close(s->plugins);
 	setup_free(s->setup);
@@ -389,11 +331,18 @@ void *worker_step_main(void *worker)
 	struct worker *w = worker;
 	struct stepper s = { .w = w, .tok = &w->ends->tok, .box = &w->ends->box, .idle = true };
 
+	s.sink = (struct sched_sink){
+		.ctx = &s, .state = on_state, .tokens = on_tokens, .done = on_done, .error = on_error
+	};
 	while (!s.stop) {
 		take_orders(&s);
 		flush(&s);
-		if (!s.stop && (s.failed || !step_all(&s)))
+		if (s.stop)
+			break;
+		if (s.failed || (!advance(&s) && !tend_one(&s)))
 			rest(&s);
+		else
+			(void)tell_counts(&s);
 	}
 	box_begin(s.box, BOX_IDLE, NULL);
 	finish(&s);

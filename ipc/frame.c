@@ -8,6 +8,7 @@
 
 #define FRAME_MAX_HISTORY   (1u << 24)
 #define FRAME_MAX_TARGET_MS 3600000u
+#define FRAME_MAX_DEADLINE_NS (366ull * 86400 * 1000000000) /* what is more is a time of day, or negative */
 #define FRAME_MIN_SIZE	    112u  /* of struct wire_request as it was first */
 #define FRAME_MAX_SIZE	    4096u /* of struct wire_request of some later version */
 
@@ -95,6 +96,8 @@ static int frame_request_ranges(const struct wire_request *r, struct error *e)
 		return frame_bad(e, "model", "name over 255 bytes");
 	if (r->tenant_bytes > WIRE_MAX_TENANT_BYTES)
 		return frame_bad(e, "tenant", "name over 63 bytes");
+	if (r->deadline_ns > FRAME_MAX_DEADLINE_NS)
+		return frame_bad(e, "deadline", "over a year; it counts from the request's arrival");
 	return r->ttft_ms > FRAME_MAX_TARGET_MS || r->tpot_ms > FRAME_MAX_TARGET_MS
 		? frame_bad(e, "ttft_ms, tpot_ms", "over an hour")
 		: TENON_OK;

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
-enum { ANSWER_MAX_BYTES = 64 << 10 };
+enum { ANSWER_MAX_BYTES = 256 << 10 };
 
 static int join(const char *dir, size_t len, char *path, size_t room, struct error *e)
 {

@@ -1,118 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
- * ctl.h: answers of the daemon as tables. A member that is not there prints as "-".
+ * ctl.h: answers of the daemon for people.
  */
 #include "tools/ctl.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { CELL_BYTES = 96, COLUMNS_MAX = 12, ROWS_MAX = 256 };
-
-struct table {
-	size_t n_columns, n_rows;
-	size_t width[COLUMNS_MAX];
-	char cell[ROWS_MAX][COLUMNS_MAX][CELL_BYTES]; /* row 0: heads */
-};
-
-static const char *str(const json_t *o, const char *key)
-{
-	const char *s = json_string_value(json_object_get(o, key));
-
-	return s && *s ? s : "-";
-}
-
-static long long num(const json_t *o, const char *key) { return json_integer_value(json_object_get(o, key)); }
-
-/* "12.3 MiB" */
-static const char *bytes_text(long long n, char out[32])
-{
-	static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
-	double v = (double)n;
-	size_t u = 0;
-
-	for (; v >= 1024 && u + 1 < COUNT_OF(units); u++)
-		v /= 1024;
-	(void)snprintf(out, 32, u ? "%.1f %s" : "%.0f %s", v, units[u]);
-	return out;
-}
-
-static const char *time_text(long long ms, char out[32])
-{
-	long long s = ms / 1000;
-
-	if (s < 60)
-		(void)snprintf(out, 32, "%.1f s", (double)ms / 1000);
-	else if (s < 3600)
-		(void)snprintf(out, 32, "%lld min %lld s", s / 60, s % 60);
-	else
-		(void)snprintf(out, 32, "%lld h %lld min", s / 3600, s / 60 % 60);
-	return out;
-}
-
-/* ---- tables: columns "HEAD:key:kind", kind s(tring), n(umber), b(ytes), t(ime in ms), f(lag) ---------------------------- */
-
-static void fill_cell(char *out, const json_t *o, const char *key, char kind)
-{
-	const json_t *v = json_object_get(o, key);
-	char text[32];
-
-	if (!v || json_is_null(v))
-		(void)snprintf(out, CELL_BYTES, "-");
-	else if (kind == 's')
-		(void)snprintf(out, CELL_BYTES, "%s", str(o, key));
-	else if (kind == 'b')
-		(void)snprintf(out, CELL_BYTES, "%s", bytes_text(json_integer_value(v), text));
-	else if (kind == 't')
-		(void)snprintf(out, CELL_BYTES, "%s", time_text(json_integer_value(v), text));
-	else if (kind == 'f')
-		(void)snprintf(out, CELL_BYTES, "%s", json_is_true(v) ? "yes" : "no");
-	else
-		(void)snprintf(out, CELL_BYTES, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
-}
-
-static void split(const char *column, char head[32], char key[32], char *kind)
-{
-	const char *a = strchr(column, ':'), *b = a ? strchr(a + 1, ':') : NULL;
-
-	(void)snprintf(head, 32, "%.*s", (int)(a - column), column);
-	(void)snprintf(key, 32, "%.*s", (int)(b - a - 1), a + 1);
-	*kind = b[1];
-}
-
-static void print_row(const struct table *t, size_t row, const char *kinds)
-{
-	for (size_t c = 0; c < t->n_columns; c++) {
-		bool left = kinds[c] == 's' || kinds[c] == 'f', last = c + 1 == t->n_columns;
-
-		if (left)
-			(void)printf(
-				"%-*s%s", last ? 0 : (int)t->width[c], t->cell[row][c], last ? "\n" : "  ");
-		else
-			(void)printf("%*s%s", (int)t->width[c], t->cell[row][c], last ? "\n" : "  ");
-	}
-}
-
 static void show_table(const json_t *rows, const char *const *columns, const char *none)
 {
-	struct table *t = mem_zalloc(MEM_TOOL, 1, sizeof *t);
-	char key[COLUMNS_MAX][32], kinds[COLUMNS_MAX];
+	struct buf text;
 
-	if (!t)
-		return;
-	for (; columns[t->n_columns]; t->n_columns++)
-		split(columns[t->n_columns], t->cell[0][t->n_columns], key[t->n_columns],
-			&kinds[t->n_columns]);
-	for (size_t r = 0; r < json_array_size(rows) && r + 1 < ROWS_MAX; r++, t->n_rows++)
-		for (size_t c = 0; c < t->n_columns; c++)
-			fill_cell(t->cell[r + 1][c], json_array_get(rows, r), key[c], kinds[c]);
-	for (size_t r = 0; r <= t->n_rows; r++)
-		for (size_t c = 0; c < t->n_columns; c++)
-			t->width[c] = MAX_OF(t->width[c], strlen(t->cell[r][c]));
-	for (size_t r = 0; r <= t->n_rows && t->n_rows; r++)
-		print_row(t, r, kinds);
-	if (!t->n_rows)
-		(void)puts(none);
-	mem_free(t);
+	buf_init(&text, MEM_TOOL, 0);
+	ctl_table(&text, rows, columns, none);
+	(void)fwrite(text.data, 1, text.len, stdout);
+	buf_finish(&text);
 }
 
 /* ---- commands ---------------------------------------------------------------------------------------------------------------- */
@@ -129,17 +30,112 @@ void ctl_show_models(const json_t *a)
 
 static void show_worker(const json_t *w)
 {
-	(void)printf("worker      %s (%s, pid %lld), %s", str(w, "state"), str(w, "isolation"), num(w, "pid"),
-		str(w, "doing"));
+	(void)printf("worker      %s (%s, pid %lld), %s", ctl_str(w, "state"), ctl_str(w, "isolation"),
+		ctl_num(w, "pid"), ctl_str(w, "doing"));
 	if (json_object_get(w, "model"))
-		(void)printf(" %s", str(w, "model"));
-	(void)printf("; %lld steps, %lld running, %lld waiting; %lld starts, %lld deaths\n", num(w, "steps"),
-		num(w, "running"), num(w, "waiting"), num(w, "starts"), num(w, "deaths"));
+		(void)printf(" %s", ctl_str(w, "model"));
+	(void)printf("; %lld steps, %lld running, %lld waiting; %lld starts, %lld deaths\n",
+		ctl_num(w, "steps"), ctl_num(w, "running"), ctl_num(w, "waiting"), ctl_num(w, "starts"),
+		ctl_num(w, "deaths"));
 	if (json_object_get(w, "about"))
-		(void)printf("backend     %s on %s\n", str(json_object_get(w, "about"), "backend"),
-			str(json_object_get(w, "about"), "device"));
+		(void)printf("backend     %s on %s\n", ctl_str(json_object_get(w, "about"), "backend"),
+			ctl_str(json_object_get(w, "about"), "device"));
 	if (json_object_get(w, "last_death"))
-		(void)printf("last death  %s\n", str(w, "last_death"));
+		(void)printf("last death  %s\n", ctl_str(w, "last_death"));
+}
+
+/* A row for each class of each model. */
+static void show_classes(const json_t *models)
+{
+	static const char *const names[] = { "online", "offline" };
+	static const char *const columns[] = { "MODEL:model:s", "CLASS:class:s", "WAITING:waiting:n",
+		"RUNNING:running:n", "ENDED:ended:n", "REFUSED:refused:n", "LATE:deadline_missed:n",
+		"PREEMPTED:preempted:n", "RECOMPUTED:recomputed_tokens:n", "PROMPT:prompt_tokens:n",
+		"CACHED:cached_tokens:n", "NEW:generated_tokens:n", "TTFT:ttft_mean_ms:t", NULL };
+	json_t *rows = json_array();
+
+	for (size_t i = 0; i < 2 * json_array_size(models); i++) {
+		const json_t *m = json_array_get(models, i / 2);
+		json_t *o = json_copy(json_object_get(m, names[i % 2]));
+		long long n = ctl_num(o, "n_ttft");
+
+		(void)json_object_set_new(o, "model", json_string(ctl_str(m, "name")));
+		(void)json_object_set_new(o, "class", json_string(names[i % 2]));
+		if (n)
+			(void)json_object_set_new(o, "ttft_mean_ms",
+				json_integer((json_int_t)(json_number_value(json_object_get(o, "ttft_ms")) /
+					(double)n)));
+		(void)json_array_append_new(rows, o);
+	}
+	show_table(rows, columns, "");
+	json_decref(rows);
+}
+
+static void show_cost(const json_t *m)
+{
+	const json_t *cost = json_object_get(m, "cost");
+	double n = (double)MAX_OF(ctl_num(cost, "observed"), 1);
+
+	(void)printf(
+		"%s: %lld steps of %.2f ms (predicted %.2f ms; lately wrong by %.0f %%, nine of ten within %.0f %%), %s\n",
+		ctl_str(m, "name"), ctl_num(cost, "observed"),
+		json_number_value(json_object_get(cost, "measured_ms")) / n,
+		json_number_value(json_object_get(cost, "predicted_ms")) / n,
+		100 * json_number_value(json_object_get(cost, "error_mean")),
+		100 * json_number_value(json_object_get(cost, "error_p90")),
+		json_is_true(json_object_get(cost, "calibrated")) ? "calibrated" : "not calibrated yet");
+}
+
+static void show_serving(const json_t *s)
+{
+	const json_t *models = json_object_get(s, "models");
+
+	if (json_object_get(s, "unavailable"))
+		(void)printf("\n%s\n", ctl_str(s, "unavailable"));
+	if (!json_array_size(models))
+		return;
+	(void)puts("");
+	show_classes(models);
+	(void)puts("");
+	for (size_t i = 0; i < json_array_size(models); i++)
+		show_cost(json_array_get(models, i));
+	(void)puts("");
+	ctl_show_prefix(s);
+}
+
+/* Also the answer to `prefix status`, where the models are the prefixes. */
+void ctl_show_prefix(const json_t *a)
+{
+	static const char *const columns[] = { "PREFIXES:model:s", "PAGES:pages:n", "PINNED:pinned_pages:n",
+		"LOOKUPS:lookups:n", "HITS:hits:n", "TOKENS:hit_tokens:n", "EVICTED:evicted_pages:n",
+		"SAVED:saved_pages:n", "RESTORED:restored_pages:n", "MISSES:tier_misses:n",
+		"MEMORY:host_bytes:b", "OF:host_limit_bytes:b", "DISK:disk_bytes:b", "OF:disk_limit_bytes:b",
+		NULL };
+	const json_t *models = json_object_get(a, "models");
+	json_t *rows = json_array();
+
+	for (size_t i = 0; i < json_array_size(models); i++) {
+		const json_t *m = json_array_get(models, i), *p = json_object_get(m, "prefix");
+		json_t *o = json_copy((json_t *)(uintptr_t)(json_object_get(m, "model") ? m : p));
+
+		if (p)
+			(void)json_object_set_new(o, "model", json_string(ctl_str(m, "name")));
+		(void)json_array_append_new(rows, o);
+	}
+	show_table(rows, columns, "no model with a prefix cache is loaded");
+	for (size_t i = 0; i < json_array_size(rows); i++)
+		if (json_object_get(json_array_get(rows, i), "no_tier"))
+			(void)printf("%s: no tier: %s\n", ctl_str(json_array_get(rows, i), "model"),
+				ctl_str(json_array_get(rows, i), "no_tier"));
+	json_decref(rows);
+}
+
+void ctl_show_pins(const json_t *a)
+{
+	static const char *const columns[] = { "ID:id:s", "TENANT:tenant:s", "TOKENS:tokens:n",
+		"PAGES:pages:n", NULL };
+
+	show_table(json_object_get(a, "pins"), columns, "no pins");
 }
 
 void ctl_show_status(const json_t *a)
@@ -147,19 +143,21 @@ void ctl_show_status(const json_t *a)
 	const json_t *s = json_object_get(a, "sessions"), *r = json_object_get(a, "requests");
 	char up[32], shared[32];
 
-	(void)printf("tenond %s, pid %lld, %s for %s, at %s\n", str(a, "version"), num(a, "pid"),
-		str(a, "state"), time_text(num(a, "uptime_ms"), up), str(a, "socket"));
+	(void)printf("tenond %s, pid %lld, %s for %s, at %s\n", ctl_str(a, "version"), ctl_num(a, "pid"),
+		ctl_str(a, "state"), ctl_time_text(ctl_num(a, "uptime_ms"), up), ctl_str(a, "socket"));
 	(void)printf(
 		"sessions    %lld open (%s shared), %lld so far, %lld refused, %lld broke the protocol\n",
-		num(s, "open"), bytes_text(num(s, "shared_bytes"), shared), num(s, "attached"),
-		num(s, "refused"), num(s, "violations"));
+		ctl_num(s, "open"), ctl_bytes_text(ctl_num(s, "shared_bytes"), shared),
+		ctl_num(s, "attached"), ctl_num(s, "refused"), ctl_num(s, "violations"));
 	(void)printf(
 		"requests    %lld open, %lld done, %lld failed, %lld cancelled, %lld replayed; %lld tokens, first after %.1f ms on average\n",
-		num(r, "open"), num(r, "done"), num(r, "failed"), num(r, "cancelled"), num(r, "replays"),
-		num(r, "tokens"), json_real_value(json_object_get(r, "ttft_ms_mean")));
+		ctl_num(r, "open"), ctl_num(r, "done"), ctl_num(r, "failed"), ctl_num(r, "cancelled"),
+		ctl_num(r, "replays"), ctl_num(r, "tokens"),
+		json_real_value(json_object_get(r, "ttft_ms_mean")));
 	show_worker(json_object_get(a, "worker"));
 	(void)puts("");
 	ctl_show_models(a);
+	show_serving(json_object_get(a, "serving"));
 }
 
 void ctl_show_backends(const json_t *a)
@@ -175,8 +173,8 @@ void ctl_show_backends(const json_t *a)
 
 		if (!json_array_size(json_object_get(b, "devices")))
 			continue;
-		(void)printf("\n%s%s\n", str(b, "name"),
-			strcmp(str(b, "name"), str(a, "in_use")) ? "" : " (in use)");
+		(void)printf("\n%s%s\n", ctl_str(b, "name"),
+			strcmp(ctl_str(b, "name"), ctl_str(a, "in_use")) ? "" : " (in use)");
 		show_table(json_object_get(b, "devices"), devices, "");
 	}
 }
@@ -188,23 +186,26 @@ void ctl_show_sessions(const json_t *a)
 		"PAUSED:paused:f", "BELL:bell:s", NULL };
 
 	show_table(json_object_get(a, "sessions"), columns, "no sessions");
-	if (num(a, "omitted"))
-		(void)printf("... and %lld more\n", num(a, "omitted"));
+	if (ctl_num(a, "omitted"))
+		(void)printf("... and %lld more\n", ctl_num(a, "omitted"));
 }
 
 void ctl_show_queue(const json_t *a)
 {
 	static const char *const columns[] = { "SESSION:session:n", "ID:id:n", "MODEL:model:s",
-		"STATE:state:s", "CLASS:class:s", "PROMPT:prompt_bytes:b", "TOKENS:tokens:n", "AGE:age_ms:t",
-		"PAUSED:paused:f", "REPLAYED:replayed:n", NULL };
+		"TENANT:tenant:s", "CLASS:class:s", "PRIO:priority:n", "AGED:aged:n", "STATE:state:s",
+		"WAITED:waited_ms:t", "PROMPT:prompt_tokens:n", "CACHED:cached:n", "TOKENS:tokens:n",
+		"TOTAL:total:n", "PREEMPTED:preempted:n", "WHY:why:s", NULL };
 	static const char *const models[] = { "MODEL:name:s", "WAITING:waiting:n", "RUNNING:running:n",
 		"PAUSED:paused:n", "STEPS:steps:n", "PREFILL:prefill_tokens:n", "DECODE:decode_tokens:n",
 		NULL };
 	const json_t *worker = json_object_get(a, "worker");
 
 	show_table(json_object_get(a, "requests"), columns, "no requests");
+	if (ctl_num(a, "omitted"))
+		(void)printf("... and %lld more\n", ctl_num(a, "omitted"));
 	if (json_object_get(worker, "unavailable"))
-		(void)printf("\nworker: %s\n", str(worker, "unavailable"));
+		(void)printf("\n%s\n", ctl_str(worker, "unavailable"));
 	else if (json_array_size(json_object_get(worker, "models")))
 		(void)puts("");
 	if (json_array_size(json_object_get(worker, "models")))
@@ -218,32 +219,57 @@ static void show_areas(const char *who, const json_t *m)
 	char text[32];
 
 	if (!areas) {
-		(void)printf("%-10s %s\n", who, str(m, "unavailable"));
+		(void)printf("%-10s %s\n", who, ctl_str(m, "unavailable"));
 		return;
 	}
-	(void)printf("%-10s %s resident\n", who, bytes_text(num(m, "resident"), text));
+	(void)printf("%-10s %s resident\n", who, ctl_bytes_text(ctl_num(m, "resident"), text));
 	json_object_foreach((json_t *)(uintptr_t)areas, key, v) if (json_integer_value(v))(void)
-		printf("  %-12s %12s\n", key, bytes_text(json_integer_value(v), text));
+		printf("  %-12s %12s\n", key, ctl_bytes_text(json_integer_value(v), text));
+}
+
+static void show_ledger(const char *name, const json_t *m)
+{
+	static const struct {
+		const char *key, *words;
+	} parts[] = {
+		{ "weights_mapped", "weights, mapped" },
+		{ "weights_own", "weights, own" },
+		{ "workspace", "workspace" },
+		{ "logits", "logits" },
+		{ "kv", "KV pool" },
+		{ "kv_used", "  of requests" },
+		{ "kv_cached", "  of prefixes" },
+		{ "kv_pinned", "  pinned" },
+		{ "host_tier", "prefixes in memory" },
+		{ "disk_tier", "prefixes on disk" },
+	};
+	char text[32];
+
+	(void)printf("model %-13s %12s\n", name, ctl_bytes_text(ctl_num(m, "total"), text));
+	for (size_t i = 0; i < COUNT_OF(parts); i++)
+		if (i < 6 || ctl_num(m, parts[i].key))
+			(void)printf("  %-17s %12s\n", parts[i].words,
+				ctl_bytes_text(ctl_num(m, parts[i].key), text));
 }
 
 void ctl_show_memory(const json_t *a)
 {
-	static const char *const parts[] = { "weights_mapped", "weights_own", "workspace", "kv" };
-	const json_t *models = json_object_get(a, "models"), *m;
+	const json_t *models = json_object_get(a, "models"), *m, *worker = json_object_get(a, "worker");
 	const char *name;
-	char text[32];
+	char sum[32], rest[32];
 
 	show_areas("daemon", json_object_get(a, "daemon"));
 	if (!json_is_true(json_object_get(a, "one_process")))
-		show_areas("worker", json_object_get(a, "worker"));
+		show_areas("worker", worker);
 	(void)printf("%-10s %s\n", "sessions",
-		bytes_text(num(json_object_get(a, "daemon"), "sessions_shared"), text));
-	json_object_foreach((json_t *)(uintptr_t)models, name, m)
-	{
-		(void)printf("model %s\n", name);
-		for (size_t i = 0; i < COUNT_OF(parts); i++)
-			(void)printf("  %-14s %10s\n", parts[i], bytes_text(num(m, parts[i]), text));
-	}
+		ctl_bytes_text(ctl_num(json_object_get(a, "daemon"), "sessions_shared"), sum));
+	json_object_foreach((json_t *)(uintptr_t)models, name, m) show_ledger(name, m);
+	(void)printf("all models %s", ctl_bytes_text(ctl_num(a, "models_total"), sum));
+	if (ctl_num(a, "limit"))
+		(void)printf(" of %s", ctl_bytes_text(ctl_num(a, "limit"), rest));
+	if (json_object_get(worker, "available"))
+		(void)printf("; the machine has %s left", ctl_bytes_text(ctl_num(worker, "available"), rest));
+	(void)puts("");
 }
 
 void ctl_show_pairs(const json_t *a)

@@ -116,6 +116,29 @@ static int get_sampling(const json_t *in, struct tenon_request *r, struct error 
 	return rc;
 }
 
+/* For whom, and how what is cached is used. */
+static int get_sharing(const json_t *in, struct tenon_request *r, struct error *e)
+{
+	const json_t *tenant = json_object_get(in, "tenant"), *reuse = json_object_get(in, "reuse");
+	int64_t ttft = 0, tpot = 0;
+	int rc = get_int(in, "ttft_ms", 0, 3600000, &ttft, e);
+
+	rc = rc ? rc : get_int(in, "tpot_ms", 0, 3600000, &tpot, e);
+	rc = rc ? rc : get_flag(in, "pin", &r->pin, e);
+	rc = rc ? rc : get_flag(in, "durable", &r->durable, e);
+	if (rc)
+		return rc;
+	if (reuse && !json_is_boolean(reuse))
+		return bad(e, "reuse", "expected true or false");
+	if (tenant && !json_is_string(tenant))
+		return bad(e, "tenant", "expected a string");
+	r->no_reuse = json_is_false(reuse);
+	r->tenant = json_string_value(tenant);
+	r->ttft_ms = (uint32_t)ttft;
+	r->tpot_ms = (uint32_t)tpot;
+	return TENON_OK;
+}
+
 static int get_limits(const json_t *in, struct tenon_request *r, struct error *e)
 {
 	const json_t *cls = json_object_get(in, "class");
@@ -184,6 +207,7 @@ int gen_request_parse(const json_t *in_const, struct gen_request *g, struct erro
 	rc = get_input(in, g, e);
 	rc = rc ? rc : get_sampling(in, &g->r, e);
 	rc = rc ? rc : get_limits(in, &g->r, e);
+	rc = rc ? rc : get_sharing(in, &g->r, e);
 	rc = rc ? rc : get_stop(in, g, e);
 	rc = rc ? rc : get_bias(in, g, e);
 	json_decref(in);

@@ -109,7 +109,7 @@ def test_frames():
         ("body cut off", lambda r: r.frame(BEGIN, 1, ok[:40], flags=LAST)),
         ("size of the struct", lambda r: r.frame(BEGIN, 1, begin_body(b"hi", size=8), flags=LAST)),
         ("model longer than the frame", lambda r: r.frame(BEGIN, 1, REQUEST.pack(REQUEST.size, 1, 0, 200, *[0] * 5, 0, 0, 0.0, 1.0, 0.0,
-                                                                              0, 1.0, 0.0, 0.0, 0, 0, 0, 0, 0, 0), flags=LAST)),
+                                                                              0, 1.0, 0.0, 0.0, *[0] * 10), flags=LAST)),
     ]
     for i in range(0, len(cases), 2):  # three breaches within a minute block the user
         with Daemon(CONF) as d, Client(d) as c:
@@ -131,7 +131,7 @@ def test_parameters_are_typed_errors_of_one_request():
                  (dict(min_p=2.0), "invalid"), (dict(repeat=0.0), "invalid"), (dict(presence=1e9), "invalid"),
                  (dict(window=1 << 30), "invalid"), (dict(n_logprobs=21), "invalid"), (dict(n_stop=17), "invalid"),
                  (dict(n_bias=1025), "invalid"), (dict(priority=101), "invalid"), (dict(traffic_class=2), "invalid"),
-                 (dict(rflags=64), "invalid"), (dict(rflags=32), "invalid"), (dict(n_history=1, extra=b"\0" * 4), "invalid"), (dict(reserved=1), "invalid"),
+                 (dict(rflags=64), "invalid"), (dict(n_history=1, extra=b"\0" * 4), "invalid"), (dict(reserved=1), "invalid"),
                  (dict(history_text=1), "invalid"), (dict(input=9), "invalid"), (dict(model=b"a\0b"), "invalid"),
                  (dict(model=b"\xff\xfe"), "invalid"), (dict(model=b"../../etc/passwd"), "invalid"),
                  (dict(model=b"nosuch"), "not_found"), (dict(model=b"/etc/passwd"), "denied"),
@@ -141,7 +141,11 @@ def test_parameters_are_typed_errors_of_one_request():
                  (dict(payload=b"\xff\xfe"), "invalid_utf8"), (dict(payload=b"a" * 40 + b"\xc3"), "invalid_utf8"),
                  (dict(input=2, payload=b"{"), "format"), (dict(input=2, payload=b"[]" * 3), "format"),
                  (dict(max_tokens=100000000), "too_long"), (dict(n_bias=1, extra=struct.pack("<if", 1 << 29, 0.5)), "invalid"),
-                 (dict(rflags=4), "unsupported")]
+                 (dict(rflags=4), "unsupported"), (dict(priority=-101), "invalid"), (dict(deadline=1 << 63), "invalid"),
+                 (dict(ttft_ms=1 << 31), "invalid"), (dict(tpot_ms=3600001), "invalid"), (dict(tenant_weight=1), "invalid"),
+                 (dict(tenant_bytes=4, extra=b"root"), "denied"), (dict(tenant_bytes=4, extra=b"a\nbc"), "invalid"),
+                 (dict(tenant_bytes=64, extra=b"a" * 64), "invalid"), (dict(rflags=32), "invalid"),
+                 (dict(rflags=32, traffic_class=1), "unsupported")]
         for i, (kw, code) in enumerate(cases):
             r.begin(i + 1, **kw)
             f = r.until(W_ERROR, W_DONE)

@@ -86,6 +86,27 @@ static void mistakes_name_file_and_line(void **state)
 		{ "plugins = { cpu = 1; };\n", "t.conf:1: cpu: is a whole number" },
 		{ "plugins = { cpu = { a = [ 1 ]; }; };\n", "t.conf:1: a: is an array" },
 		{ "drain_s = 1;\ndrain_s = 2;\n", "t.conf:2: " },
+		{ "scheduler = { long_prompt_factor = 0.5; };\n",
+			"t.conf:1: long_prompt_factor: 0.5 is out of range; write 1 to 100" },
+		{ "scheduler = { long_prompt_factor = \"2\"; };\n",
+			"t.conf:1: long_prompt_factor: is a \"string\"; write a number" },
+		{ "offline = {\n min_share_percent = 91; };\n",
+			"t.conf:2: min_share_percent: 91 is out of range" },
+		{ "online = { min_share_percent = 1; };\n", "t.conf:1: min_share_percent: unknown key" },
+		{ "prefix = { pinned_percent = 0; };\n", "t.conf:1: pinned_percent: 0 is out of range" },
+		{ "tenants = [ 1 ];\n", "t.conf:1: tenants: is an array" },
+		{ "tenants = (\n { users = ( 1 ); } );\n", "t.conf:2: tenant name ''" },
+		{ "tenants = ( { name = \"uid:5\"; } );\n", "t.conf:1: tenant name 'uid:5'" },
+		{ "tenants = ( { name = \"a\"; },\n { name = \"a\"; } );\n",
+			"t.conf:2: tenant 'a': named twice" },
+		{ "tenants = ( { name = \"a\"; weight = -1.0; } );\n",
+			"t.conf:1: weight: -1 is out of range" },
+		{ "tenants = ( { name = \"a\"; weight = 0; } );\n", "t.conf:1: weight: 0 is out of range" },
+		{ "tenants = ( { name = \"a\"; users = 5; } );\n", "t.conf:1: users: is a whole number" },
+		{ "tenants = ( { name = \"a\"; users = ( -1 ); } );\n",
+			"t.conf:1: users: -1 is no number of a user" },
+		{ "tenants = ( { name = \"a\"; users = ( \"no such user\" ); } );\n",
+			"t.conf:1: users: no user 'no such user'" },
 		{ "drain_s = ;\n", "t.conf:1: syntax error" },
 		{ "log = {\n", "t.conf:" },
 	};
@@ -131,6 +152,78 @@ static void command_line_wins(void **state)
 	conf_finish(&c);
 }
 
+static void tenants_are_who_the_file_says(void **state)
+{
+	static const char text[] =
+		"tenants = ( { name = \"acme\"; users = ( 1000, \"root\" ); weight = 2.5; },\n"
+		"            { name = \"batch\"; users = [ 1000, 7 ]; },\n"
+		"            { name = \"empty\"; weight = 3; } );\n";
+	const struct conf_tenant *t;
+	struct error e = { 0 };
+	struct conf c;
+	char names[64];
+
+	(void)state;
+	assert_int_equal(read_text(&c, text, &e), TENON_OK);
+	assert_int_equal(c.n_tenants, 3);
+	assert_true(c.tenants[0].weight == 2.5 && c.tenants[1].weight == 1 && c.tenants[2].weight == 3);
+	assert_ptr_equal(conf_tenant_of(&c, 1000), &c.tenants[0]);
+	assert_ptr_equal(conf_tenant_of(&c, 0), &c.tenants[0]);
+	assert_ptr_equal(conf_tenant_of(&c, 7), &c.tenants[1]);
+	assert_null(conf_tenant_of(&c, 8));
+	t = conf_tenant_named(&c, "batchXX", 5, 1000, false);
+	assert_ptr_equal(t, &c.tenants[1]);
+	assert_null(conf_tenant_named(&c, "batc", 4, 1000, false));
+	assert_null(conf_tenant_named(&c, "acme", 4, 7, false));
+	assert_null(conf_tenant_named(&c, "empty", 5, 0, false));
+	assert_ptr_equal(conf_tenant_named(&c, "empty", 5, 0, true), &c.tenants[2]);
+	conf_tenants_allowed(&c, 1000, false, names, sizeof names);
+	assert_string_equal(names, "acme, batch");
+	conf_tenants_allowed(&c, 8, false, names, sizeof names);
+	assert_string_equal(names, "uid:8");
+	conf_tenants_allowed(&c, 0, true, names, 8);
+	assert_int_equal(strlen(names), 7); /* cut, not overrun */
+	conf_finish(&c);
+}
+
+static void scheduling_keys_are_read(void **state)
+{
+	struct error e = { 0 };
+	struct conf c;
+
+	(void)state;
+	assert_int_equal(
+		read_text(&c,
+			"scheduler = { max_step_ms = 40; long_prompt_factor = 3; calibrate = false; };\n"
+			"online = { tpot_ms = 30; max_waiting_mib = 2; };\n"
+			"offline = { max_waiting = 7; max_waiting_per_tenant = 2; min_share_percent = 20; };\n"
+			"prefix = { reuse = false; host_mib = 3; disk_mib = 4; disk_dir = \"/x\"; };\n"
+			"memory = { limit_mib = 100; };\n",
+			&e),
+		TENON_OK);
+	assert_int_equal(c.scheduler.max_step_ms, 40);
+	assert_true(c.scheduler.long_prompt_factor == 3);
+	assert_false(c.scheduler.calibrate);
+	assert_int_equal(c.classes[WIRE_ONLINE].tpot_ms, 30);
+	assert_int_equal(c.classes[WIRE_ONLINE].max_waiting_bytes, 2 << 20);
+	assert_int_equal(c.classes[WIRE_ONLINE].max_waiting, 1024);
+	assert_int_equal(c.classes[WIRE_OFFLINE].max_waiting, 7);
+	assert_int_equal(c.classes[WIRE_OFFLINE].max_waiting_tenant, 2);
+	assert_int_equal(c.offline_min_share_percent, 20);
+	assert_false(c.prefix.reuse);
+	assert_int_equal(c.prefix.host_bytes, 3 << 20);
+	assert_int_equal(c.prefix.disk_bytes, 4 << 20);
+	assert_int_equal(c.memory.limit_bytes, 100 << 20);
+	assert_int_equal(conf_set(&c, "scheduler.long_prompt_factor", "1.5", &e), TENON_OK);
+	assert_true(c.scheduler.long_prompt_factor == 1.5);
+	assert_int_equal(conf_set(&c, "scheduler.long_prompt_factor", "0", &e), TENON_E_CONFIG);
+	assert_int_equal(conf_set(&c, "prefix.host_mib", "9", &e), TENON_OK);
+	assert_int_equal(c.prefix.host_bytes, 9 << 20);
+	assert_int_equal(conf_complete(&c, &e), TENON_OK);
+	assert_string_equal(c.prefix.disk_dir, "/x");
+	conf_finish(&c);
+}
+
 static void fields_are_checked_together(void **state)
 {
 	static const char *const bad[] = {
@@ -138,6 +231,7 @@ static void fields_are_checked_together(void **state)
 		"limits = { ring_kib = 2048; ring_max_kib = 1024; };",
 		"default_model = \"../../x\";",
 		"worker = { backoff_ms = 500; backoff_max_ms = 100; };",
+		"prefix = { disk_dir = \"kv\"; };",
 	};
 
 	(void)state;
@@ -150,6 +244,9 @@ static void fields_are_checked_together(void **state)
 		conf_finish(&c);
 	}
 }
+
+/* Keys of an entry of a list are described in words. */
+static bool in_entry(const char *key) { return !strncmp(key, "models.", 7) || !strncmp(key, "tenants.", 8); }
 
 /* The shipped file, with every "#key = value;" made a setting: it parses, names every key, and says nothing but the
  * defaults. */
@@ -177,14 +274,19 @@ static void documented_file_is_complete(void **state)
 	for (char *save = NULL, *k = strtok_r(keys.data, "\n", &save); k; k = strtok_r(NULL, "\n", &save)) {
 		char want[128];
 
-		(void)snprintf(want, sizeof want, strncmp(k, "models.", 7) ? "%s = " : "%s",
-			strchr(k, '.') ? strchr(k, '.') + 1 : k);
+		(void)snprintf(want, sizeof want,
+			in_entry(k) ? "%s" : "%s = ", strchr(k, '.') ? strchr(k, '.') + 1 : k);
 		if (!strstr(text.data, want))
 			fail_msg("etc/tenond.conf: %s is not documented", k);
 	}
 	assert_memory_equal(&c.limits, &fresh.limits, sizeof c.limits);
 	assert_memory_equal(&c.worker, &fresh.worker, sizeof c.worker);
 	assert_memory_equal(&c.slow_reader, &fresh.slow_reader, sizeof c.slow_reader);
+	assert_memory_equal(&c.scheduler, &fresh.scheduler, sizeof c.scheduler);
+	assert_memory_equal(&c.classes, &fresh.classes, sizeof c.classes);
+	assert_memory_equal(&c.memory, &fresh.memory, sizeof c.memory);
+	assert_memory_equal(&c.prefix, &fresh.prefix,
+		offsetof(struct conf, prefix.disk_dir) - offsetof(struct conf, prefix));
 	assert_int_equal(c.log.level, fresh.log.level);
 	assert_int_equal(c.drain_s, fresh.drain_s);
 	assert_int_equal(c.model_defaults.idle_unload_s, fresh.model_defaults.idle_unload_s);
@@ -210,7 +312,7 @@ static void manual_is_complete(void **state)
 	for (char *save = NULL, *k = strtok_r(keys.data, "\n", &save); k; k = strtok_r(NULL, "\n", &save)) {
 		char want[128];
 
-		(void)snprintf(want, sizeof want, "*%s*", strncmp(k, "models.", 7) ? k : k + 7);
+		(void)snprintf(want, sizeof want, "*%s*", in_entry(k) ? strchr(k, '.') + 1 : k);
 		if (!strstr(page, want))
 			fail_msg("man/tenond.conf.5.scd: %s is missing", k);
 	}
@@ -271,6 +373,8 @@ int main(void)
 		cmocka_unit_test(reads_every_type),
 		cmocka_unit_test(mistakes_name_file_and_line),
 		cmocka_unit_test(command_line_wins),
+		cmocka_unit_test(tenants_are_who_the_file_says),
+		cmocka_unit_test(scheduling_keys_are_read),
 		cmocka_unit_test(fields_are_checked_together),
 		cmocka_unit_test(documented_file_is_complete),
 		cmocka_unit_test(manual_is_complete),

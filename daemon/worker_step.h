@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * What the step thread owns: the backend and the models it serves, each with scheduler, cost model and tiers. Private to
+ * worker_step.c (the thread, orders, events), worker_serve.c (loading and unloading) and worker_report.c (JSON).
+ */
+#ifndef DAEMON_WORKER_STEP_H
+#define DAEMON_WORKER_STEP_H
+#include "cache/kv/tier.h"
+#include "daemon/worker_priv.h"
+
+struct stepper;
+
+struct served {
+	char name[WORKER_NAME_BYTES];
+	struct model *model;
+	struct sched *sched;
+	struct stepper *owner;
+	struct cost_model *cost;
+	bool keep_cost;	 /* what was learned goes to cost_path */
+	bool cost_saved; /* ... and the calibration is there */
+	char cost_path[4096];
+	struct kv_tier *host, *disk; /* NULL: none, tier_why says why if one was wanted */
+	char tier_why[256];
+	uint64_t host_limit_bytes;
+	bool restless; /* sched_tend may have something to do */
+	uint64_t tended_ns;
+	uint32_t running, waiting, paused; /* as last looked at */
+};
+
+struct stepper {
+	struct worker *w;
+	struct link *tok;
+	struct box *box;
+	struct setup *setup; /* plugins borrow its strings */
+	struct plugins *plugins;
+	struct backend *backend;
+	struct sched_sink sink;
+	struct served *served[WORKER_MODELS_MAX];
+	uint32_t n_served, turn; /* turn: who is asked first for the next step */
+	uint64_t memory_limit;
+	bool stop, failed, idle;
+};
+
+/* worker_serve.c */
+struct served *served_find(struct stepper *s, const char *name); /* NULL: not loaded */
+void worker_setup(struct stepper *s, struct command *c);
+void worker_load(struct stepper *s, struct command *c);
+void worker_unload(struct stepper *s, struct command *c);
+void worker_configure(struct stepper *s, struct command *c);
+void served_close(struct stepper *s, uint32_t i);
+/* What was learned about the cost of steps, for the next start. */
+void served_keep_cost(struct served *m);
+/* Of rows of logits, which the scheduler holds. */
+uint64_t served_logits_bytes(const struct model_info *i);
+
+/* worker_report.c */
+json_t *worker_status_json(struct stepper *s);
+json_t *worker_list_json(struct stepper *s);
+void worker_prefix(struct stepper *s, struct command *c);
+#endif
