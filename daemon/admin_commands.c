@@ -175,8 +175,9 @@ static json_int_t int_of(const json_t *o, const char *key)
 static json_t *ledger_entry(const struct model_entry *m, const json_t *now)
 {
 	const json_t *pages = json_object_get(now, "pages"), *prefix = json_object_get(now, "prefix");
-	json_int_t used = 0, cached = 0, pinned = 0, logits = int_of(now, "logits"),
-		   host = int_of(prefix, "host_bytes");
+	json_int_t used = 0, cached = 0, pinned = 0, total = int_of(prefix, "host_bytes");
+	json_t *items = json_object_get(m->info, "ledger"), *item;
+	const char *key;
 	json_t *o = json_deep_copy(m->info);
 
 	for (size_t g = 0; g < json_array_size(pages); g++) {
@@ -187,13 +188,12 @@ static json_t *ledger_entry(const struct model_entry *m, const json_t *now)
 		if (!g)
 			pinned = int_of(prefix, "pinned_pages") * int_of(p, "bytes");
 	}
+	json_object_foreach(items, key, item) total += json_integer_value(item);
 	(void)json_object_update_new(o,
-		json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "logits", logits, "kv_used", used,
-			"kv_cached", cached, "kv_pinned", pinned, "host_tier", host, "host_tier_limit",
+		json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "kv_used", used, "kv_cached", cached,
+			"kv_pinned", pinned, "host_tier", int_of(prefix, "host_bytes"), "host_tier_limit",
 			int_of(prefix, "host_limit_bytes"), "disk_tier", int_of(prefix, "disk_bytes"),
-			"disk_tier_limit", int_of(prefix, "disk_limit_bytes"), "total",
-			int_of(o, "weights_mapped") + int_of(o, "weights_own") + int_of(o, "workspace") +
-				int_of(o, "kv") + logits + host));
+			"disk_tier_limit", int_of(prefix, "disk_limit_bytes"), "total", total));
 	return o;
 }
 

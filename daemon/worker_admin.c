@@ -4,6 +4,7 @@
  */
 #include "daemon/config.h"
 #include "daemon/worker_priv.h"
+#include "engine/ledger.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -167,17 +168,31 @@ int worker_list_backends(struct worker *w, const json_t *setup, struct command *
 
 /* ---- about itself ------------------------------------------------------------------------------------------------------------ */
 
+/* What it took, item by item; the tier in memory is counted by what it holds, the processes by themselves. */
+static json_t *ledger_json(const struct ledger *l)
+{
+	json_t *o = json_object();
+
+	for (int i = 0; i < LEDGER_N; i++)
+		if (i != LEDGER_TIER && i != LEDGER_BASE)
+			(void)json_object_set_new(
+				o, ledger_key((enum ledger_item)i), json_integer((json_int_t)l->bytes[i]));
+	return o;
+}
+
 json_t *worker_model_json(const struct model *m)
 {
 	const struct model_info *i = model_info(m);
-
-	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "arch", i->arch,
+	json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "arch", i->arch,
 		"name", i->name ? i->name : "", "params", (json_int_t)i->n_params, "context",
 		(json_int_t)i->n_ctx, "context_trained", (json_int_t)i->n_ctx_train, "step_tokens",
 		(json_int_t)i->step_tokens, "step_seqs", (json_int_t)i->step_seqs, "weights_mapped",
 		(json_int_t)i->weights_mapped_bytes, "weights_own", (json_int_t)i->weights_own_bytes,
 		"workspace", (json_int_t)i->workspace_bytes, "kv", (json_int_t)i->kv_bytes, "page_tokens",
 		(json_int_t)i->page_tokens);
+
+	(void)json_object_set_new(o, "ledger", ledger_json(model_ledger(m)));
+	return o;
 }
 
 json_t *worker_memory_json(void)

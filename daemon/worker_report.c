@@ -109,7 +109,6 @@ static json_t *status_of(struct served *m)
 	if (sched_prefix(m->sched))
 		(void)json_object_set_new(o, "prefix", prefix_json(m, &st.prefix));
 	(void)json_object_set_new(o, "tenants", tenants_json(m));
-	(void)json_object_set_new(o, "logits", json_integer(INT(served_logits_bytes(model_info(m->model)))));
 	return o;
 }
 

@@ -193,11 +193,6 @@ static void open_tiers(struct stepper *s, struct served *m, const struct setting
 
 /* ---- memory ------------------------------------------------------------------------------------------------------------ */
 
-uint64_t served_logits_bytes(const struct model_info *i)
-{
-	return (uint64_t)i->step_out * i->n_vocab * sizeof(float);
-}
-
 static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
 static uint64_t anonymous_bytes(void)
@@ -219,11 +214,11 @@ static uint64_t memory_left(const struct stepper *s, const struct settings *set)
 	uint64_t own = 0, mapped = 0, left = memory_available();
 
 	for (uint32_t i = 0; i < s->n_served; i++) {
-		const struct model_info *info = model_info(s->served[i]->model);
+		const struct ledger *l = model_ledger(s->served[i]->model);
+		uint64_t file = l->bytes[LEDGER_WEIGHTS_MAPPED];
 
-		own += info->weights_own_bytes + info->workspace_bytes + info->kv_bytes +
-			served_logits_bytes(info) + s->served[i]->host_limit_bytes;
-		mapped += info->weights_mapped_bytes;
+		own += l->loaded - file - l->bytes[LEDGER_TIER] + s->served[i]->host_limit_bytes;
+		mapped += file;
 	}
 	left = less(less(left, less(own, anonymous_bytes())), mapped);
 	if (set->memory_limit)

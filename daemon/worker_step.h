@@ -6,6 +6,7 @@
 #define DAEMON_WORKER_STEP_H
 #include "cache/kv/tier.h"
 #include "daemon/worker_priv.h"
+#include "engine/ledger.h"
 
 struct stepper;
 
@@ -49,8 +50,6 @@ void worker_configure(struct stepper *s, struct command *c);
 void served_close(struct stepper *s, uint32_t i);
 /* What was learned about the cost of steps, for the next start. */
 void served_keep_cost(struct served *m);
-/* Of rows of logits, which the scheduler holds. */
-uint64_t served_logits_bytes(const struct model_info *i);
 
 /* worker_report.c */
 json_t *worker_status_json(struct stepper *s);

@@ -59,11 +59,6 @@ const struct tokenizer *model_tokenizer(const struct model *m);
 const struct chat_template *model_template(const struct model *m); /* NULL: the file has none */
 int model_check_file(const struct model *m, struct error *e);      /* FORMAT if the file changed on disk */
 
-/* Bytes that this process may still take: what the kernel calls available, less where a control group allows less. */
-uint64_t memory_available(void);
-/* "1.5 GiB" */
-void memory_text(uint64_t bytes, char *out, size_t room);
-
 /* One sequence's part of a step: tokens [past, past + n_tokens) of its history, pages that cover them. */
 struct step_seq {
 	const int32_t *tokens; /* [n_tokens] */

@@ -6,11 +6,11 @@
 #include <math.h>
 #include <string.h>
 
-#define FRAME_MAX_HISTORY   (1u << 24)
-#define FRAME_MAX_TARGET_MS 3600000u
+#define FRAME_MAX_HISTORY     (1u << 24)
+#define FRAME_MAX_TARGET_MS   3600000u
 #define FRAME_MAX_DEADLINE_NS (366ull * 86400 * 1000000000) /* what is more is a time of day, or negative */
-#define FRAME_MIN_SIZE	    112u  /* of struct wire_request as it was first */
-#define FRAME_MAX_SIZE	    4096u /* of struct wire_request of some later version */
+#define FRAME_MIN_SIZE	      112u			    /* of struct wire_request as it was first */
+#define FRAME_MAX_SIZE	      4096u			    /* of struct wire_request of some later version */
 
 static uint32_t frame_padded(uint32_t bytes) { return (bytes + 3) & ~3u; }
 

@@ -227,29 +227,34 @@ static void show_areas(const char *who, const json_t *m)
 		printf("  %-12s %12s\n", key, ctl_bytes_text(json_integer_value(v), text));
 }
 
+static void show_part(const char *words, long long bytes)
+{
+	char text[32];
+
+	(void)printf("  %-20s %12s\n", words, ctl_bytes_text(bytes, text));
+}
+
+/* Items of the load, then who holds the pool and what lies in tiers. */
 static void show_ledger(const char *name, const json_t *m)
 {
 	static const struct {
 		const char *key, *words;
-	} parts[] = {
-		{ "weights_mapped", "weights, mapped" },
-		{ "weights_own", "weights, own" },
-		{ "workspace", "workspace" },
-		{ "logits", "logits" },
-		{ "kv", "KV pool" },
-		{ "kv_used", "  of requests" },
-		{ "kv_cached", "  of prefixes" },
-		{ "kv_pinned", "  pinned" },
+	} now[] = {
+		{ "kv_used", "of kv: requests" },
+		{ "kv_cached", "of kv: prefixes" },
+		{ "kv_pinned", "of kv: pinned" },
 		{ "host_tier", "prefixes in memory" },
 		{ "disk_tier", "prefixes on disk" },
 	};
+	json_t *items = json_object_get(m, "ledger"), *v;
+	const char *key;
 	char text[32];
 
-	(void)printf("model %-13s %12s\n", name, ctl_bytes_text(ctl_num(m, "total"), text));
-	for (size_t i = 0; i < COUNT_OF(parts); i++)
-		if (i < 6 || ctl_num(m, parts[i].key))
-			(void)printf("  %-17s %12s\n", parts[i].words,
-				ctl_bytes_text(ctl_num(m, parts[i].key), text));
+	(void)printf("model %-16s %12s\n", name, ctl_bytes_text(ctl_num(m, "total"), text));
+	json_object_foreach(items, key, v) show_part(key, json_integer_value(v));
+	for (size_t i = 0; i < COUNT_OF(now); i++)
+		if (ctl_num(m, now[i].key))
+			show_part(now[i].words, ctl_num(m, now[i].key));
 }
 
 void ctl_show_memory(const json_t *a)
