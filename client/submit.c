@@ -19,6 +19,13 @@ static int request_input(const struct tenon_request *r, struct frame_request *f,
 {
 	size_t bytes = 0;
 
+	if (r->collect && (r->prompt || r->messages || r->ids))
+		return error_set(e, TENON_E_INVALID, "request: collect: takes no prompt, messages or ids");
+	if (r->collect) {
+		f->r.input = WIRE_TEXT;
+		f->payload = (const uint8_t *)"";
+		return TENON_OK;
+	}
 	if (!!r->prompt + !!r->messages + !!r->ids != 1)
 		return error_set(e, TENON_E_INVALID, "request: give exactly one of prompt, messages and ids");
 	if (r->prompt) {
@@ -71,7 +78,8 @@ static void request_numbers(const struct tenon_request *r, struct wire_request *
 	w->deadline_ns = r->deadline_ns;
 	w->flags = (r->ignore_eos ? WIRE_R_IGNORE_EOS : 0) | (r->show_special ? WIRE_R_ECHO_SPECIAL : 0) |
 		(r->embed ? WIRE_R_EMBED : 0) | (r->no_reuse ? WIRE_R_NO_REUSE : 0) |
-		(r->pin ? WIRE_R_PIN : 0) | (r->durable ? WIRE_R_DURABLE : 0);
+		(r->pin ? WIRE_R_PIN : 0) | (r->durable ? WIRE_R_DURABLE : 0) |
+		(r->collect ? WIRE_R_COLLECT : 0);
 	w->ttft_ms = r->ttft_ms;
 	w->tpot_ms = r->tpot_ms;
 }
@@ -81,7 +89,7 @@ static int request_frame(
 	const struct tenon *t, const struct tenon_request *from, struct frame_request *f, struct error *e)
 {
 	struct tenon_request r = request_init;
-	size_t model_len, tenant_len;
+	size_t model_len, tenant_len, job_len;
 	int rc;
 
 	if (from->size < offsetof(struct tenon_request, max_tokens) || from->size > sizeof r)
@@ -101,6 +109,9 @@ static int request_frame(
 	tenant_len = r.tenant ? strlen(r.tenant) : 0;
 	f->tenant = r.tenant ? r.tenant : "";
 	f->r.tenant_bytes = (uint32_t)MIN_OF(tenant_len, (size_t)WIRE_MAX_TENANT_BYTES + 1);
+	job_len = r.job ? strlen(r.job) : 0;
+	f->job = r.job ? r.job : "";
+	f->r.job_bytes = (uint32_t)MIN_OF(job_len, (size_t)WIRE_MAX_JOB_BYTES + 1);
 	f->bias = (const struct wire_bias *)r.bias;
 	f->r.n_bias = (uint32_t)MIN_OF(r.n_bias, (size_t)WIRE_MAX_BIAS + 1);
 	f->history = NULL;

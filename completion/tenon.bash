@@ -28,7 +28,7 @@ _tenon() {
 _tenonctl() {
     local cur=${COMP_WORDS[COMP_CWORD]}
     if [ "$COMP_CWORD" = 1 ]; then
-        COMPREPLY=($(compgen -W "status top models load unload backends sessions queue memory prefix log-level reload drain" -- "$cur"))
+        COMPREPLY=($(compgen -W "status top models load unload backends sessions queue jobs memory prefix log-level reload drain" -- "$cur"))
     elif [ "$COMP_CWORD" = 2 ] && [ "${COMP_WORDS[1]}" = prefix ]; then
         COMPREPLY=($(compgen -W "status limits pins unpin purge" -- "$cur"))
     elif [ "$COMP_CWORD" = 2 ] && [ "${COMP_WORDS[1]}" = models ]; then

@@ -76,6 +76,8 @@ static void on_sessions(struct waiter *w)
 			(json_int_t)(n > LIST_MAX ? n - LIST_MAX : 0)));
 }
 
+static void on_jobs(struct waiter *w) { admin_answer(w, jobs_json(w->a->d)); }
+
 static void on_models(struct waiter *w)
 {
 	admin_answer(w, json_pack("{s:o}", "models", models_json(w->a->d)));
@@ -425,6 +427,7 @@ static const struct {
 	{ "status", on_status, NULL },
 	{ "sessions", on_sessions, NULL },
 	{ "models", on_models, NULL },
+	{ "jobs", on_jobs, NULL },
 	{ "queue", on_queue, NULL },
 	{ "memory", on_memory, NULL },
 	{ "backends", on_backends, NULL },

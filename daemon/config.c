@@ -165,6 +165,13 @@ static const struct key memory_keys[] = {
 	{ .name = NULL },
 };
 
+static const struct key durable_keys[] = {
+	KEY_U32("max", C(durable.max), 0, 4095, 1000),
+	KEY_U64("mib", C(durable.bytes), 1, 1 << 20, MIB, 64),
+	KEY_U32("keep_s", C(durable.keep_s), 0, 31536000, 86400),
+	{ .name = NULL },
+};
+
 const struct key conf_tenant_keys[] = {
 	KEY_STRING("name", offsetof(struct conf_tenant, name), NULL),
 	KEY_CUSTOM("users", conf_read_users),
@@ -194,6 +201,7 @@ static const struct key top_keys[] = {
 	KEY_GROUP("offline", offline_keys),
 	KEY_GROUP("prefix", prefix_keys),
 	KEY_GROUP("memory", memory_keys),
+	KEY_GROUP("durable", durable_keys),
 	KEY_GROUP("log", log_keys),
 	KEY_GROUP("limits", limit_keys),
 	KEY_GROUP("slow_reader", slow_keys),

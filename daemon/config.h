@@ -77,6 +77,10 @@ struct conf {
 		uint64_t limit_bytes; /* of all models of the worker together; 0: what the machine leaves */
 	} memory;
 	struct {
+		uint32_t max, keep_s;
+		uint64_t bytes; /* of kept answers, running ones included */
+	} durable;
+	struct {
 		uint32_t level, format; /* enum log_level, enum log_format */
 		const char *file;	/* "": stderr */
 		bool prompts;

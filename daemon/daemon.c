@@ -306,6 +306,7 @@ int daemon_open(struct daemon *d, const struct daemon_options *o, struct error *
 	d->parent = (struct watch){ .fd = -1, .ready = on_parent };
 	d->drain.fire = on_drain_timeout;
 	requests_init(&d->requests);
+	jobs_init(&d->jobs);
 	models_init(&d->models);
 	rc = read_config(o, &d->conf, e);
 	if (rc)
@@ -334,7 +335,7 @@ static void end_requests(struct daemon *d)
 	for (uint32_t i = 0; i < REQUESTS_MAX; i++) {
 		struct request *r = d->requests.slot[i];
 
-		if (r && r->session)
+		if (r && (r->session || r->job))
 			request_fail(r, TENON_E_DRAINING, "request: the daemon has ended");
 	}
 }
@@ -347,6 +348,7 @@ void daemon_close(struct daemon *d)
 		notify_send(d, "STOPPING=1");
 		end_requests(d);
 		requests_finish(d);
+		jobs_finish(d);
 		sessions_close(d);
 		worker_link_stop(&d->worker, STOP_WAIT_MS);
 		admin_close(d);

@@ -4,6 +4,7 @@
 #ifndef DAEMON_DAEMON_H
 #define DAEMON_DAEMON_H
 #include "daemon/config.h"
+#include "daemon/jobs.h"
 #include "daemon/loop.h"
 #include "daemon/models.h"
 #include "daemon/request.h"
@@ -43,6 +44,7 @@ struct daemon {
 	uint32_t frame_room;
 	struct sessions sessions;
 	struct requests requests;
+	struct jobs jobs;
 	struct models models;
 	struct worker_link worker;
 	struct admin *admin;

@@ -18,7 +18,7 @@ noinst_LTLIBRARIES += libdaemon.la
 libdaemon_la_SOURCES = daemon/daemon.c daemon/daemon.h daemon/loop.c daemon/loop.h daemon/timer.c daemon/timer.h \
 	daemon/list.h daemon/sessions.c daemon/session.c daemon/session.h daemon/request.c daemon/request.h daemon/models.c \
 	daemon/models.h daemon/worker_link.c daemon/worker_link.h daemon/worker_start.c daemon/admin.c daemon/notify.c daemon/settings.c \
-	daemon/queue.c daemon/admin_priv.h daemon/admin_commands.c
+	daemon/queue.c daemon/jobs.c daemon/jobs.h daemon/admin_priv.h daemon/admin_commands.c
 libdaemon_la_CPPFLAGS = $(AM_CPPFLAGS) -DPACKAGE_VERSION='"$(PACKAGE_VERSION)"'
 libdaemon_la_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(ZMQ_CFLAGS)
 libdaemon_la_LIBADD = $(JANSSON_LIBS) $(ZMQ_LIBS) -lpthread
@@ -68,7 +68,7 @@ endif
 
 # End to end: a daemon of its own per test. The long form of the kills: make chaos.
 E2E_TESTS = tests/e2e/a_serve.py tests/e2e/b_bad_input.py tests/e2e/c_kills.py tests/e2e/d_faults.py \
-	tests/e2e/e_classes.py tests/e2e/m_plan.py
+	tests/e2e/e_classes.py tests/e2e/f_prefix.py tests/e2e/g_durable.py tests/e2e/m_plan.py
 dist_check_SCRIPTS += $(E2E_TESTS)
 EXTRA_DIST += tests/e2e/tenon_e2e.py
 TESTS += $(E2E_TESTS)

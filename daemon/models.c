@@ -275,7 +275,8 @@ static void tell_waiting(struct model_entry *m, uint32_t permille)
 	{
 		struct request *r = CONTAINER_OF(n, struct request, node);
 
-		session_send_state(r->session, r->id, WIRE_LOADING, permille);
+		if (r->session)
+			session_send_state(r->session, r->id, WIRE_LOADING, permille);
 	}
 }
 
@@ -410,10 +411,10 @@ void model_enqueue(struct model_entry *m, struct request *r)
 	}
 	r->waiting_ns = m->d->loop.now_ns;
 	list_append(&m->waiting, &r->node);
-	if (m->state == MODEL_LOADING)
-		session_send_state(r->session, r->id, WIRE_LOADING, 0);
-	else
+	if (m->state != MODEL_LOADING)
 		model_load(m);
+	else if (r->session)
+		session_send_state(r->session, r->id, WIRE_LOADING, 0);
 }
 
 /* ---- unload ------------------------------------------------------------------------------------------------------------ */

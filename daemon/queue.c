@@ -51,9 +51,10 @@ static json_t *own_row(const struct request *r)
 static void set_state(json_t *o, const struct request *r)
 {
 	static const char *const states[] = { "filling", "waiting", "sending", "running" };
-	const char *state = r->session ? states[r->state] : "cancelling", *why = "";
+	bool lives = r->session || r->detached;
+	const char *state = lives ? states[r->state] : "cancelling", *why = "";
 
-	if (!r->session)
+	if (!lives)
 		why = "the worker has not confirmed its end yet";
 	else if (r->state == REQUEST_FILLING)
 		why = "its prompt is still coming in";
@@ -102,7 +103,7 @@ static void add_row(struct rows *t, const struct request *r, const json_t *entry
 		return;
 	}
 	o = own_row(r);
-	if (o && entry && r->session)
+	if (o && entry && (r->session || r->detached))
 		add_entry(t->d, o, entry);
 	else if (o)
 		set_state(o, r);

@@ -31,7 +31,7 @@ static void request_free(struct request *r)
 	t->slot[r->slot] = NULL;
 	t->free[t->n_free++] = (uint16_t)r->slot;
 	t->n_open--;
-	t->n_orphans -= !r->session;
+	t->n_orphans -= !r->session && !r->detached;
 	t->n_at_worker -= r->begun;
 	r->account->n_in_flight--;
 	if (r->model)
@@ -48,12 +48,22 @@ static void leave_session(struct request *r)
 {
 	struct session *s = r->session;
 
-	if (!s)
+	if (!s) {
+		r->d->requests.n_orphans += r->detached;
+		r->detached = false;
 		return;
+	}
 	s->n_filling -= r->state == REQUEST_FILLING;
 	session_forget(s, r);
 	r->session = NULL;
 	r->d->requests.n_orphans++;
+}
+
+static void end_job(struct request *r, int code, const char *text)
+{
+	if (r->job)
+		job_failed(r->job, code, text);
+	r->job = NULL;
 }
 
 /* Nobody waits for it any more: gone at once, or when the worker has confirmed. */
@@ -71,8 +81,37 @@ static void let_go(struct request *r)
 void request_drop(struct request *r)
 {
 	r->d->requests.n_cancelled += r->session != NULL;
+	end_job(r, TENON_E_CANCELLED, "request: cancelled by its client");
 	leave_session(r);
 	let_go(r);
+}
+
+/* A prompt that never came is nothing to go on with. */
+void request_leave(struct request *r)
+{
+	if (!r->job || r->state == REQUEST_FILLING) {
+		request_drop(r);
+		return;
+	}
+	session_forget(r->session, r);
+	r->session = NULL;
+	r->detached = true;
+	request_set_paused(r, false);
+}
+
+bool request_adopt(struct request *r, struct session *s, uint64_t id)
+{
+	uint64_t old = r->id;
+
+	r->id = id;
+	if (session_adopt(s, r)) {
+		r->id = old;
+		return false;
+	}
+	r->session = s;
+	r->detached = false;
+	request_set_paused(r, s->paused);
+	return true;
 }
 
 void request_fail(struct request *r, int code, const char *text)
@@ -81,8 +120,9 @@ void request_fail(struct request *r, int code, const char *text)
 
 	if (s && code == TENON_E_CANCELLED)
 		r->d->requests.n_cancelled++;
-	else if (s)
+	else if (s || r->job)
 		r->d->requests.n_failed++;
+	end_job(r, code, text);
 	leave_session(r);
 	if (s)
 		session_send_error(s, r->id, code, text);
@@ -94,7 +134,7 @@ void requests_cancel_of(struct daemon *d, const struct model_entry *m, const cha
 	for (uint32_t i = 0; i < REQUESTS_MAX; i++) {
 		struct request *r = d->requests.slot[i];
 
-		if (r && r->session && r->model == m)
+		if (r && (r->session || r->job) && r->model == m)
 			request_fail(r, TENON_E_CANCELLED, text);
 	}
 }
@@ -106,6 +146,7 @@ void requests_finish(struct daemon *d)
 
 		if (!r)
 			continue;
+		r->job = NULL;
 		leave_session(r);
 		request_free(r);
 	}
@@ -131,6 +172,7 @@ static bool keep_body(struct request *r, const struct frame_request *f, const ui
 	r->f.model = moved(f->model, from, r->body);
 	r->f.bias = moved(f->bias, from, r->body);
 	r->f.tenant = moved(f->tenant, from, r->body);
+	r->f.job = moved(f->job, from, r->body);
 	for (uint32_t i = 0; i < f->r.n_stop; i++)
 		r->f.stop[i].s = moved(f->stop[i].s, from, r->body);
 	r->f.history = NULL;
@@ -208,36 +250,59 @@ static int admission(const struct session *s, bool last, struct error *e)
 	return TENON_OK;
 }
 
+struct whom {
+	char tenant[WIRE_MAX_TENANT_BYTES + 1];
+	uint32_t weight; /* thousandths */
+};
+
 /* For whom: an entry of the config that the session's user may speak for, or the user alone. */
-static int take_tenant(struct request *r, struct error *e)
+static int find_tenant(
+	const struct session *s, const struct frame_request *f, struct whom *out, struct error *e)
 {
-	const struct conf *c = &r->d->conf;
-	uint32_t uid = r->account->uid, len = r->f.r.tenant_bytes;
+	const struct conf *c = &s->d->conf;
+	uint32_t uid = s->account->uid, len = f->r.tenant_bytes;
 	bool any = !uid || uid == geteuid();
 	const struct conf_tenant *t =
-		len ? conf_tenant_named(c, r->f.tenant, len, uid, any) : conf_tenant_of(c, uid);
+		len ? conf_tenant_named(c, f->tenant, len, uid, any) : conf_tenant_of(c, uid);
 	char own[24], names[128];
 
 	(void)snprintf(own, sizeof own, "uid:%u", uid);
-	if (len && !t && (conf_tenant_of(c, uid) || len != strlen(own) || memcmp(own, r->f.tenant, len))) {
+	if (len && !t && (conf_tenant_of(c, uid) || len != strlen(own) || memcmp(own, f->tenant, len))) {
 		conf_tenants_allowed(c, uid, any, names, sizeof names);
 		return error_set(e, TENON_E_DENIED,
-			"request: tenant '%.*s' is not for this user; allowed: %s", (int)len, r->f.tenant,
+			"request: tenant '%.*s' is not for this user; allowed: %s", (int)len, f->tenant,
 			names);
 	}
-	(void)snprintf(r->tenant, sizeof r->tenant, "%s", t ? t->name : own);
-	r->tenant_weight = t ? (uint32_t)(t->weight * 1000 + 0.5) : 1000;
+	(void)snprintf(out->tenant, sizeof out->tenant, "%s", t ? t->name : own);
+	out->weight = t ? (uint32_t)(t->weight * 1000 + 0.5) : 1000;
 	return TENON_OK;
 }
 
+/* Tenant, model, job: what BEGIN names. */
 static int identify(struct request *r, struct error *e)
 {
-	int rc = take_tenant(r, e);
+	struct whom w = { "", 0 };
+	int rc = find_tenant(r->session, &r->f, &w, e);
 
+	memcpy(r->tenant, w.tenant, sizeof r->tenant);
+	r->tenant_weight = w.weight;
+	if (!rc)
+		rc = models_find(r->d, r->f.model, r->f.r.model_bytes, &r->model, e);
 	if (!rc && (r->f.r.flags & WIRE_R_DURABLE))
-		rc = error_set(e, TENON_E_UNSUPPORTED,
-			"request: durable: this daemon keeps no answers for later; leave it out and keep the session open");
-	return rc ? rc : models_find(r->d, r->f.model, r->f.r.model_bytes, &r->model, e);
+		rc = job_create(r, r->f.job, r->f.r.job_bytes, &r->job, e);
+	if (rc)
+		r->model = NULL; /* does not count it yet */
+	return rc;
+}
+
+/* Nothing is computed: a kept answer is told, or a running request gets a reader. */
+static void collect(struct session *s, uint64_t id, const struct frame_request *f)
+{
+	struct error e = { 0 };
+	struct whom w;
+
+	if (find_tenant(s, f, &w, &e) || job_collect(s, id, w.tenant, f->job, f->r.job_bytes, &e))
+		session_send_error(s, id, e.code, e.text);
 }
 
 bool request_begin(struct session *s, uint64_t id, const struct frame_request *f, const uint8_t *body,
@@ -247,6 +312,10 @@ bool request_begin(struct session *s, uint64_t id, const struct frame_request *f
 	struct request *r = NULL;
 
 	(void)bytes;
+	if (f->r.flags & WIRE_R_COLLECT) {
+		collect(s, id, f);
+		return last;
+	}
 	if (!admission(s, last, &e))
 		r = create(s, id, f, body);
 	if (!r) {
@@ -350,6 +419,8 @@ static bool put_begin(struct request *r, struct ring_out *out, uint32_t most, bo
 	f.tenant = r->tenant;
 	f.r.tenant_bytes = (uint32_t)strlen(r->tenant);
 	f.r.tenant_weight = r->tenant_weight;
+	f.r.flags &= ~WIRE_R_DURABLE; /* the daemon's affair */
+	f.r.job_bytes = 0;
 	f.history = r->ids;
 	part = frame_request_bytes(&f);
 	whole = part + r->payload_bytes <= most;
@@ -419,7 +490,7 @@ static void requeue(struct request *r)
 	}
 	r->begun = r->paused = false;
 	r->wid = r->payload_sent = 0;
-	if (!r->session) {
+	if (!r->session && !r->detached) {
 		request_free(r);
 		return;
 	}
@@ -493,8 +564,14 @@ static int on_tokens(struct request *r, const struct wire_head *h, const uint8_t
 		return broken(e, "more tokens than asked for");
 	if (!utf8_valid((const char *)body + sizeof t + 4 * t.n_tokens, t.text_bytes, NULL))
 		return broken(e, "text is not UTF-8");
-	if (!r->session)
+	if (!r->session && !r->detached)
 		return TENON_OK;
+	if (r->job &&
+		!job_add(r->job, (const int32_t *)(const void *)(body + sizeof t), t.n_tokens,
+			(const char *)body + sizeof t + 4 * t.n_tokens, t.text_bytes)) {
+		request_fail(r, TENON_E_NOMEM, "request: kept answers take all of durable.mib");
+		return TENON_OK;
+	}
 	if (!grow_ids(r, t.n_tokens)) {
 		request_fail(r, TENON_E_NOMEM, "request: out of memory");
 		return TENON_OK;
@@ -502,7 +579,8 @@ static int on_tokens(struct request *r, const struct wire_head *h, const uint8_t
 	memcpy(r->ids + r->n_ids, body + sizeof t, 4 * (size_t)t.n_tokens);
 	r->n_ids += t.n_tokens;
 	r->text_bytes += t.text_bytes;
-	r->session->n_tokens += t.n_tokens;
+	if (r->session)
+		r->session->n_tokens += t.n_tokens;
 	all->n_tokens += t.n_tokens;
 	if (!r->time.first_token_ns) {
 		r->time.first_token_ns = r->d->loop.now_ns - r->time.arrived_ns;
@@ -537,12 +615,13 @@ static void on_done(struct request *r, const uint8_t *body)
 	done.time.transport_ns = r->time.transport_ns + r->d->worker.transport_ns;
 	done.time.first_token_ns = r->time.first_token_ns;
 	done.time.total_ns = now_ns - r->time.arrived_ns;
-	if (r->session) {
-		r->d->requests.n_done++;
-		to = session_put(r->session, WIRE_DONE, r->id, sizeof done, NULL);
-		if (to)
-			*to = done;
-	}
+	r->d->requests.n_done += r->session || r->detached;
+	if (r->job)
+		job_done(r->job, &done);
+	r->job = NULL;
+	to = r->session ? session_put(r->session, WIRE_DONE, r->id, sizeof done, NULL) : NULL;
+	if (to)
+		*to = done;
 	leave_session(r);
 	request_free(r);
 }
@@ -555,10 +634,10 @@ static void on_error(struct request *r, const uint8_t *body)
 	memcpy(&w, body, sizeof w);
 	memcpy(text, body + sizeof w, w.text_bytes);
 	text[w.text_bytes] = 0;
-	if (r->session) {
-		r->d->requests.n_failed++;
+	r->d->requests.n_failed += r->session || r->detached;
+	end_job(r, w.code, text);
+	if (r->session)
 		session_send_error(r->session, r->id, w.code, text);
-	}
 	leave_session(r);
 	request_free(r);
 }

@@ -29,7 +29,9 @@ struct request {
 	uint64_t id, wid; /* the client's, the worker's (0: not told a worker) */
 	uint32_t slot;
 	enum request_state state;
-	struct session *session; /* NULL: an orphan */
+	struct session *session; /* NULL: an orphan, or detached */
+	struct job *job; /* durable: where its answer is kept; NULL: it is not, or has ended for its tenant */
+	bool detached;	 /* durable, and its session has ended: goes on without one */
 	struct account *account;
 	struct model_entry *model;
 	struct frame_request f; /* points into body, ids and payload */
@@ -74,6 +76,10 @@ void request_fail(struct request *r, int code, const char *text);
 void requests_cancel_of(struct daemon *d, const struct model_entry *m, const char *text);
 /* The client is gone: nobody is told. */
 void request_drop(struct request *r);
+/* The session is gone: a durable request goes on without it, any other is dropped. */
+void request_leave(struct request *r);
+/* Another session takes a detached request over, under an id of its own. False: no memory. */
+bool request_adopt(struct request *r, struct session *s, uint64_t id);
 struct request *request_of_session(const struct session *s, uint64_t id);
 
 /* Its model is loaded: off to the worker. */

@@ -137,10 +137,19 @@ static void set_paused(struct session *s, bool paused)
 		request_set_paused(s->open[i], paused);
 }
 
+/* Durable ones end for this session only. */
 static void fail_all(struct session *s, int code, const char *text)
 {
-	while (s->n_open)
-		request_fail(s->open[s->n_open - 1], code, text);
+	while (s->n_open) {
+		struct request *r = s->open[s->n_open - 1];
+
+		if (r->job && r->state != REQUEST_FILLING) {
+			session_send_error(s, r->id, code, text);
+			request_leave(r);
+		} else {
+			request_fail(r, code, text);
+		}
+	}
 }
 
 /* The ring was full: is there room now, and if not, for how long has it been so? */
@@ -457,7 +466,7 @@ void session_close(struct session *s, const char *why)
 	TOPIC_LOG(d, LOG_DEBUG, "session", "session=%llu closed open=%u: %s",
 		(unsigned long long)s->link.session, s->n_open, why);
 	while (s->n_open)
-		request_drop(s->open[s->n_open - 1]);
+		request_leave(s->open[s->n_open - 1]);
 	loop_remove(&d->loop, &s->source);
 	node_remove(&s->flush.node);
 	timer_clear(&d->loop.timers, &s->blocked);

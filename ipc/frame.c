@@ -96,6 +96,10 @@ static int frame_request_ranges(const struct wire_request *r, struct error *e)
 		return frame_bad(e, "model", "name over 255 bytes");
 	if (r->tenant_bytes > WIRE_MAX_TENANT_BYTES)
 		return frame_bad(e, "tenant", "name over 63 bytes");
+	if (r->job_bytes > WIRE_MAX_JOB_BYTES)
+		return frame_bad(e, "job", "name over 63 bytes");
+	if (r->reserved0)
+		return frame_bad(e, "reserved0", "must be 0");
 	if (r->deadline_ns > FRAME_MAX_DEADLINE_NS)
 		return frame_bad(e, "deadline", "over a year; it counts from the request's arrival");
 	return r->ttft_ms > FRAME_MAX_TARGET_MS || r->tpot_ms > FRAME_MAX_TARGET_MS
@@ -116,6 +120,12 @@ static int frame_request_rules(
 		return frame_bad(e, "arrived_s, tenant_weight", "not for clients");
 	if ((r->flags & WIRE_R_DURABLE) && r->traffic_class != WIRE_OFFLINE)
 		return frame_bad(e, "durable", "only for offline requests");
+	if ((r->flags & (WIRE_R_DURABLE | WIRE_R_COLLECT)) ? !r->job_bytes : r->job_bytes)
+		return frame_bad(e, "job", "a name goes with durable and collect, and they need one");
+	if ((r->flags & WIRE_R_COLLECT) && (r->payload_bytes || (r->flags & ~WIRE_R_COLLECT)))
+		return frame_bad(e, "collect", "takes no input and no other flag");
+	if ((r->flags & WIRE_R_EMBED) && (r->flags & WIRE_R_DURABLE))
+		return frame_bad(e, "durable", "only for text");
 	if (r->payload_bytes > max_payload)
 		return error_set(e, TENON_E_TOO_LONG,
 			"request: payload of %llu bytes: over the limit of %llu",
@@ -153,6 +163,8 @@ static int frame_request_contents(const struct frame_request *f, struct error *e
 
 	if (!rc)
 		rc = frame_name_check("tenant", f->tenant, f->r.tenant_bytes, e);
+	if (!rc)
+		rc = frame_name_check("job", f->job, f->r.job_bytes, e);
 	if (rc)
 		return rc;
 	for (uint32_t i = 0; i < f->r.n_stop; i++) {
@@ -214,7 +226,10 @@ static int frame_request_parts(struct cursor *c, struct frame_request *f, struct
 	if (!f->history)
 		return frame_cut_off(e, "history");
 	f->tenant = cursor_take(c, f->r.tenant_bytes);
-	return f->tenant ? TENON_OK : frame_cut_off(e, "tenant");
+	if (!f->tenant)
+		return frame_cut_off(e, "tenant");
+	f->job = cursor_take(c, f->r.job_bytes);
+	return f->job ? TENON_OK : frame_cut_off(e, "job");
 }
 
 int frame_request_parse(const void *body, uint32_t bytes, uint16_t flags, bool from_client,
@@ -251,7 +266,7 @@ uint32_t frame_request_bytes(const struct frame_request *f)
 	for (uint32_t i = 0; i < f->r.n_stop; i++)
 		n += 4 + frame_padded(f->stop[i].len);
 	return n + f->r.n_bias * (uint32_t)sizeof *f->bias + f->r.n_history * (uint32_t)sizeof *f->history +
-		frame_padded(f->r.tenant_bytes);
+		frame_padded(f->r.tenant_bytes) + frame_padded(f->r.job_bytes);
 }
 
 /* Appends `bytes` and zeroes up to the next multiple of 4. */
@@ -280,7 +295,8 @@ uint32_t frame_request_write(const struct frame_request *f, void *out, uint32_t 
 	}
 	at = frame_append(at, f->bias, r.n_bias * (uint32_t)sizeof *f->bias);
 	at = frame_append(at, f->history, r.n_history * (uint32_t)sizeof *f->history);
-	(void)frame_append(at, f->tenant, r.tenant_bytes);
+	at = frame_append(at, f->tenant, r.tenant_bytes);
+	(void)frame_append(at, f->job, r.job_bytes);
 	return all;
 }
 

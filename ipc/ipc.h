@@ -177,6 +177,7 @@ struct frame_request {
 	const struct wire_bias *bias;
 	const int32_t *history;
 	const char *tenant;     /* [r.tenant_bytes], not terminated */
+	const char *job;        /* [r.job_bytes], not terminated */
 	const uint8_t *payload; /* first part (all of it with WIRE_LAST) */
 	uint32_t payload_here;
 };

@@ -24,7 +24,7 @@ _Static_assert(offsetof(struct wire_segment, tail) == 64 && offsetof(struct wire
 		offsetof(struct wire_segment, asleep) == 192,
 	"tail, head and asleep own a cache line each");
 _Static_assert(sizeof(struct wire_head) == 16 && sizeof(struct wire_hello) == 128 &&
-		sizeof(struct wire_request) == 128,
+		sizeof(struct wire_request) == 136,
 	"layout of frames is the protocol");
 
 static const int seals_size = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;

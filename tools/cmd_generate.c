@@ -17,7 +17,8 @@ static const char help[] =
 	"Answers one JSON object a line: {\"id\", \"prompt\"|\"messages\"|\"ids\", \"max_tokens\", \"temperature\", \"top_p\", \"top_k\",\n"
 	"\"min_p\", \"seed\", \"stop\", \"logprobs\", \"logit_bias\", \"repeat_penalty\", \"presence_penalty\", \"frequency_penalty\",\n"
 	"\"class\": \"online\"|\"offline\", \"priority\", \"tenant\", \"deadline_ms\",\n"
-	"\"ttft_ms\", \"tpot_ms\", \"reuse\": bool, \"pin\": bool, \"ignore_eos\"} with\n"
+	"\"ttft_ms\", \"tpot_ms\", \"reuse\": bool, \"pin\": bool, \"ignore_eos\",\n"
+	"\"durable\": bool, \"job\": name; or \"collect\": true, \"job\": name} with\n"
 	"{\"id\", \"ids\", \"text\", \"finish\", \"usage\", \"timeline\"} or {\"id\", \"error\": {\"code\", \"message\"}}.\n\n"
 	"options:\n" SESSION_HELP
 	"      --jsonl           one request a line from stdin (required)\n"

@@ -29,6 +29,7 @@ void ctl_show_sessions(const json_t *a);
 void ctl_show_queue(const json_t *a);
 void ctl_show_memory(const json_t *a);
 void ctl_show_prefix(const json_t *a);
+void ctl_show_jobs(const json_t *a);
 void ctl_show_pins(const json_t *a);
 void ctl_show_pairs(const json_t *a); /* any flat object */
 #endif

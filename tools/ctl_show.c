@@ -130,6 +130,18 @@ void ctl_show_prefix(const json_t *a)
 	json_decref(rows);
 }
 
+void ctl_show_jobs(const json_t *a)
+{
+	static const char *const columns[] = { "JOB:job:s", "TENANT:tenant:s", "STATE:state:s",
+		"TOKENS:tokens:n", "BYTES:bytes:b", "AGE:age_ms:t", "KEPT:kept_ms:t", "ERROR:error:s", NULL };
+	char text[32];
+
+	show_table(json_object_get(a, "jobs"), columns, "no durable requests");
+	if (ctl_num(a, "n"))
+		(void)printf("%lld in all, answers take %s\n", ctl_num(a, "n"),
+			ctl_bytes_text(ctl_num(a, "bytes"), text));
+}
+
 void ctl_show_pins(const json_t *a)
 {
 	static const char *const columns[] = { "ID:id:s", "TENANT:tenant:s", "TOKENS:tokens:n",

@@ -119,19 +119,24 @@ static int get_sampling(const json_t *in, struct tenon_request *r, struct error 
 /* For whom, and how what is cached is used. */
 static int get_sharing(const json_t *in, struct tenon_request *r, struct error *e)
 {
-	const json_t *tenant = json_object_get(in, "tenant"), *reuse = json_object_get(in, "reuse");
+	const json_t *tenant = json_object_get(in, "tenant"), *reuse = json_object_get(in, "reuse"),
+		     *job = json_object_get(in, "job");
 	int64_t ttft = 0, tpot = 0;
 	int rc = get_int(in, "ttft_ms", 0, 3600000, &ttft, e);
 
 	rc = rc ? rc : get_int(in, "tpot_ms", 0, 3600000, &tpot, e);
 	rc = rc ? rc : get_flag(in, "pin", &r->pin, e);
 	rc = rc ? rc : get_flag(in, "durable", &r->durable, e);
+	rc = rc ? rc : get_flag(in, "collect", &r->collect, e);
 	if (rc)
 		return rc;
 	if (reuse && !json_is_boolean(reuse))
 		return bad(e, "reuse", "expected true or false");
 	if (tenant && !json_is_string(tenant))
 		return bad(e, "tenant", "expected a string");
+	if (job && !json_is_string(job))
+		return bad(e, "job", "expected a string");
+	r->job = json_string_value(job);
 	r->no_reuse = json_is_false(reuse);
 	r->tenant = json_string_value(tenant);
 	r->ttft_ms = (uint32_t)ttft;
@@ -180,6 +185,8 @@ static int get_input(json_t *in, struct gen_request *g, struct error *e)
 	const json_t *prompt = json_object_get(in, "prompt"), *ids = json_object_get(in, "ids");
 	bool messages = json_object_get(in, "messages") != NULL;
 
+	if (json_is_true(json_object_get(in, "collect")) && !prompt && !ids && !messages)
+		return TENON_OK;
 	if ((prompt != NULL) + (ids != NULL) + messages != 1)
 		return bad(e, "prompt", "give exactly one of prompt, messages and ids");
 	if (messages)

@@ -51,6 +51,8 @@ static const struct command {
 	{ "sessions", "sessions", NULL, "attached clients", false, 0, 5000, ctl_show_sessions },
 	{ "queue", "queue", NULL, "open requests: whose, how far, and why each one waits", false, 0, 5000,
 		ctl_show_queue },
+	{ "jobs", "jobs", NULL, "durable requests, and answers that wait to be collected", false, 0, 5000,
+		ctl_show_jobs },
 	{ "memory", "memory", NULL, "memory by area, and the ledger of each loaded model", false, 0, 5000,
 		ctl_show_memory },
 	{ "prefix status", "status", NULL, "what the prefix caches hold", false, TAKES_MODEL, 35000,

@@ -78,7 +78,10 @@ struct tenon_request {
 	uint32_t ttft_ms, tpot_ms; /* wanted times to first token and per token; 0: what the class is set to */
 	int no_reuse;       /* 1: computes the whole prompt, though its prefix may be cached */
 	int pin;            /* 1: keeps the prompt's pages for later requests (templates, long documents) */
-	int durable;        /* 1, offline only: goes on when this session ends */
+	int durable;        /* 1, offline only: goes on when this session ends; `job` names its answer */
+	const char *job;    /* of one tenant, one at a time has a name; at most 63 bytes */
+	int collect;        /* 1: no input; the answer of the durable request `job`, from its beginning, also while it runs.
+			       NOT_FOUND: there is none, or it was kept long enough */
 };
 #define TENON_REQUEST_INIT { .size = sizeof(struct tenon_request), .top_p = 1.0f, .repeat_penalty = 1.0f }
 

@@ -71,7 +71,7 @@ enum wire_class { WIRE_ONLINE = 0, WIRE_OFFLINE = 1 };
 
 /* Body of BEGIN. Variable parts follow in this order, each padded to 4 bytes: model name [model_bytes]; stop
  * strings [n_stop] as uint32 length + bytes padded to 4; bias [n_bias] as struct wire_bias; history ids
- * [n_history] (workers only); tenant name [tenant_bytes]; then payload. */
+ * [n_history] (workers only); tenant name [tenant_bytes]; job name [job_bytes]; then payload. */
 struct wire_request {
 	uint32_t size;          /* of this struct as the sender knew it, 112 at least; a larger tail must be zero */
 	uint32_t input;         /* enum wire_input: UTF-8 text; JSON of messages (engine/chat.h); int32 ids */
@@ -93,19 +93,23 @@ struct wire_request {
 	uint32_t tenant_bytes;      /* for whom; 0: the tenant of the session's user. Workers always get a name  */
 	uint32_t tenant_weight;     /* workers only: share of this tenant in thousandths of one                   */
 	uint32_t ttft_ms, tpot_ms;  /* wanted time to first token and per token; 0: what the class is set to     */
+	uint32_t job_bytes;         /* DURABLE, COLLECT: under which name the tenant's answer is kept            */
+	uint32_t reserved0;         /* must be 0                                                                 */
 };
 #define WIRE_R_IGNORE_EOS     1u
 #define WIRE_R_ECHO_SPECIAL   2u /* special tokens appear in the text */
 #define WIRE_R_EMBED          4u /* answer with EMBEDDING */
 #define WIRE_R_NO_REUSE       8u  /* computes the whole prompt, though its prefix may be cached */
 #define WIRE_R_PIN            16u /* keeps the prompt's pages until unpinned or the tenant's share of pins is used up */
-#define WIRE_R_DURABLE        32u /* offline only: goes on when the client is gone; its pages and cost stay accounted */
-#define WIRE_R_ALL            63u
+#define WIRE_R_DURABLE        32u /* offline only: goes on when the client is gone, and its answer is kept for a while */
+#define WIRE_R_COLLECT        64u /* no payload: the events of a durable request of this tenant, from its first token */
+#define WIRE_R_ALL            127u
 #define WIRE_MAX_STOP         16u
 #define WIRE_MAX_STOP_BYTES   256u
 #define WIRE_MAX_BIAS         1024u
 #define WIRE_MAX_MODEL_BYTES  255u
 #define WIRE_MAX_TENANT_BYTES 63u
+#define WIRE_MAX_JOB_BYTES    63u
 #define WIRE_MAX_LOGPROBS     20u
 #define WIRE_MAX_ERROR_BYTES  4096u
 

@@ -131,7 +131,7 @@ def test_parameters_are_typed_errors_of_one_request():
                  (dict(min_p=2.0), "invalid"), (dict(repeat=0.0), "invalid"), (dict(presence=1e9), "invalid"),
                  (dict(window=1 << 30), "invalid"), (dict(n_logprobs=21), "invalid"), (dict(n_stop=17), "invalid"),
                  (dict(n_bias=1025), "invalid"), (dict(priority=101), "invalid"), (dict(traffic_class=2), "invalid"),
-                 (dict(rflags=64), "invalid"), (dict(n_history=1, extra=b"\0" * 4), "invalid"), (dict(reserved=1), "invalid"),
+                 (dict(rflags=128), "invalid"), (dict(n_history=1, extra=b"\0" * 4), "invalid"), (dict(reserved=1), "invalid"),
                  (dict(history_text=1), "invalid"), (dict(input=9), "invalid"), (dict(model=b"a\0b"), "invalid"),
                  (dict(model=b"\xff\xfe"), "invalid"), (dict(model=b"../../etc/passwd"), "invalid"),
                  (dict(model=b"nosuch"), "not_found"), (dict(model=b"/etc/passwd"), "denied"),
@@ -145,7 +145,10 @@ def test_parameters_are_typed_errors_of_one_request():
                  (dict(ttft_ms=1 << 31), "invalid"), (dict(tpot_ms=3600001), "invalid"), (dict(tenant_weight=1), "invalid"),
                  (dict(tenant_bytes=4, extra=b"root"), "denied"), (dict(tenant_bytes=4, extra=b"a\nbc"), "invalid"),
                  (dict(tenant_bytes=64, extra=b"a" * 64), "invalid"), (dict(rflags=32), "invalid"),
-                 (dict(rflags=32, traffic_class=1), "unsupported")]
+                 (dict(rflags=32, traffic_class=1), "invalid"), (dict(job_bytes=1, extra=b"a\0\0\0"), "invalid"),
+                 (dict(rflags=64, job_bytes=1, extra=b"a\0\0\0"), "invalid"), (dict(rflags=64, payload=b""), "invalid"),
+                 (dict(rflags=64, payload=b"", job_bytes=64, extra=b"a" * 64), "invalid"), (dict(reserved0=1), "invalid"),
+                 (dict(rflags=64, payload=b"", job_bytes=1, extra=b"a\0\0\0"), "not_found")]
         for i, (kw, code) in enumerate(cases):
             r.begin(i + 1, **kw)
             f = r.until(W_ERROR, W_DONE)

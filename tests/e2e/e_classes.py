@@ -52,7 +52,7 @@ def test_bad_values_are_refused_at_once():
                  (dict(tenant="other"), "denied", "acme, batch"), (dict(tenant="uid:4000000"), "denied", "acme, batch"),
                  (dict(tenant=f"uid:{UID}"), "denied", "acme, batch"), (dict(tenant="x" * 64), "invalid", "63"),
                  (dict(max_tokens=5000), "too_long", "2048"), (dict(max_tokens=1900), "no_memory", "1344"),
-                 (dict(durable=1), "invalid", "offline"), (dict(durable=1, traffic_class=OFFLINE), "unsupported", "session"),
+                 (dict(durable=1), "invalid", "offline"), (dict(durable=1, traffic_class=OFFLINE), "invalid", "job"),
                  (dict(model="nosuch"), "not_found", "nosuch")]
         if UID == 0:
             cases = [k for k in cases if k[0].get("tenant") != "other"]

@@ -201,7 +201,8 @@ class Request(C.Structure):
                 ("stop", C.POINTER(C.c_char_p)), ("n_stop", C.c_size_t), ("bias", C.POINTER(Bias)), ("n_bias", C.c_size_t),
                 ("n_logprobs", C.c_uint32), ("traffic_class", C.c_int), ("priority", C.c_int), ("deadline_ns", C.c_uint64),
                 ("ignore_eos", C.c_int), ("show_special", C.c_int), ("embed", C.c_int), ("tenant", C.c_char_p), ("ttft_ms", C.c_uint32),
-                ("tpot_ms", C.c_uint32), ("no_reuse", C.c_int), ("pin", C.c_int), ("durable", C.c_int)]
+                ("tpot_ms", C.c_uint32), ("no_reuse", C.c_int), ("pin", C.c_int), ("durable", C.c_int),
+                ("job", C.c_char_p), ("collect", C.c_int)]
 
 
 class Logprob(C.Structure):
@@ -367,7 +368,7 @@ TAIL_AT, HEAD_AT, ASLEEP_AT, RING_AT = 64, 128, 192, 4096
 BEGIN, DATA, END, CANCEL, PING = 1, 2, 3, 4, 5
 W_STATE, W_TOKENS, W_LOGPROBS, W_DONE, W_ERROR, W_PONG = 16, 17, 18, 19, 20, 21
 LAST = 1
-REQUEST = struct.Struct("<IIQIIIIiIQQfffIfffIIIIIQIIII")
+REQUEST = struct.Struct("<IIQIIIIiIQQfffIfffIIIIIQIIIIII")
 
 
 def hello(magic=MAGIC, size=128, vmin=1, vmax=1, c2d=65536, d2c=65536, bell=2, features=0):
@@ -377,13 +378,14 @@ def hello(magic=MAGIC, size=128, vmin=1, vmax=1, c2d=65536, d2c=65536, bell=2, f
 def begin_body(payload=b"", model=b"", input=1, payload_bytes=None, max_tokens=4, size=None, **kw):
     f = dict(n_stop=0, n_bias=0, traffic_class=0, priority=0, deadline=0, seed=0, temperature=0.0, top_p=1.0, min_p=0.0, top_k=0,
              repeat=1.0, presence=0.0, frequency=0.0, window=0, n_logprobs=0, rflags=0, n_history=0, reserved=0, history_text=0,
-             tenant_bytes=0, tenant_weight=0, ttft_ms=0, tpot_ms=0, extra=b"")
+             tenant_bytes=0, tenant_weight=0, ttft_ms=0, tpot_ms=0, job_bytes=0, reserved0=0, extra=b"")
     f.update(kw)
     body = REQUEST.pack(REQUEST.size if size is None else size, input, len(payload) if payload_bytes is None else payload_bytes,
                         len(model), f["n_stop"], f["n_bias"], f["traffic_class"], f["priority"], max_tokens, f["deadline"],
                         f["seed"], f["temperature"], f["top_p"], f["min_p"], f["top_k"], f["repeat"], f["presence"],
                         f["frequency"], f["window"], f["n_logprobs"], f["rflags"], f["n_history"], f["reserved"],
-                        f["history_text"], f["tenant_bytes"], f["tenant_weight"], f["ttft_ms"], f["tpot_ms"])
+                        f["history_text"], f["tenant_bytes"], f["tenant_weight"], f["ttft_ms"], f["tpot_ms"],
+                        f["job_bytes"], f["reserved0"])
     return body + model + b"\0" * (-len(model) % 4) + f["extra"] + payload
 
 
