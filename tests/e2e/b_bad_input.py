@@ -109,7 +109,7 @@ def test_frames():
         ("body cut off", lambda r: r.frame(BEGIN, 1, ok[:40], flags=LAST)),
         ("size of the struct", lambda r: r.frame(BEGIN, 1, begin_body(b"hi", size=8), flags=LAST)),
         ("model longer than the frame", lambda r: r.frame(BEGIN, 1, REQUEST.pack(REQUEST.size, 1, 0, 200, *[0] * 5, 0, 0, 0.0, 1.0, 0.0,
-                                                                              0, 1.0, 0.0, 0.0, *[0] * 10), flags=LAST)),
+                                                                              0, 1.0, 0.0, 0.0, *[0] * 12), flags=LAST)),
     ]
     for i in range(0, len(cases), 2):  # three breaches within a minute block the user
         with Daemon(CONF) as d, Client(d) as c:

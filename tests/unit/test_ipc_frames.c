@@ -166,7 +166,11 @@ static void every_wrong_number_is_typed(void **st)
 		{ AT(frequency_penalty), bits(NAN), TENON_E_INVALID, "frequency_penalty" },
 		{ AT(penalty_window), 1 << 21, TENON_E_INVALID, "penalty_window" },
 		{ AT(n_logprobs), 21, TENON_E_INVALID, "n_logprobs" },
-		{ AT(flags), 64, TENON_E_INVALID, "flags" },
+		{ AT(flags), 128, TENON_E_INVALID, "flags" },
+		{ AT(flags), WIRE_R_COLLECT, TENON_E_INVALID, "job" },
+		{ AT(deadline_ns), UINT64_MAX, TENON_E_INVALID, "deadline" },
+		{ AT(job_bytes), 64, TENON_E_INVALID, "job" }, { AT(job_bytes), 3, TENON_E_INVALID, "job" },
+		{ AT(reserved0), 1, TENON_E_INVALID, "reserved0" },
 		{ AT(flags), WIRE_R_DURABLE, TENON_E_INVALID, "durable" },
 		{ AT(flags), 1u << 31, TENON_E_INVALID, "flags" },
 		{ AT(flags), WIRE_R_EMBED, TENON_E_INVALID, "embed" },
@@ -236,6 +240,35 @@ static void wrong_contents_are_typed(void **st)
 	bad.token = -5;
 	b = build(&f, "", 0);
 	assert_int_equal(parse(&b, 0, false, &g, NULL), TENON_E_INVALID);
+}
+
+/* A job's name goes with durable and collect, and collecting takes nothing else. */
+static void jobs_have_names(void **st)
+{
+	struct frame_request f = good(), g;
+	struct built b;
+
+	(void)st;
+	f.r.traffic_class = WIRE_OFFLINE;
+	f.r.flags = WIRE_R_DURABLE;
+	f.r.job_bytes = 5;
+	f.job = "night";
+	b = build(&f, "hello", 5);
+	assert_int_equal(parse(&b, WIRE_LAST, true, &g, NULL), TENON_OK);
+	assert_memory_equal(g.job, "night", 5);
+	f.job = "ni\nht";
+	b = build(&f, "hello", 5);
+	assert_int_equal(parse(&b, WIRE_LAST, true, &g, NULL), TENON_E_INVALID);
+	f.job = "night";
+	f.r.flags = WIRE_R_COLLECT;
+	b = build(&f, "hello", 5);
+	assert_int_equal(parse(&b, WIRE_LAST, true, &g, NULL), TENON_E_INVALID);
+	f.r.payload_bytes = 0;
+	b = build(&f, "", 0);
+	assert_int_equal(parse(&b, WIRE_LAST, true, &g, NULL), TENON_OK);
+	f.r.flags |= WIRE_R_PIN;
+	b = build(&f, "", 0);
+	assert_int_equal(parse(&b, WIRE_LAST, true, &g, NULL), TENON_E_INVALID);
 }
 
 /* Padding after a name of 6 bytes is checked like everything reserved. */
@@ -396,8 +429,9 @@ int main(void)
 	const struct CMUnitTest tests[] = { cmocka_unit_test(request_is_read_back),
 		cmocka_unit_test(history_is_for_workers), cmocka_unit_test(every_cut_is_refused),
 		cmocka_unit_test(every_wrong_number_is_typed), cmocka_unit_test(wrong_contents_are_typed),
-		cmocka_unit_test(padding_must_be_zero), cmocka_unit_test(longer_fixed_part_must_end_in_zeros),
-		cmocka_unit_test(writing_needs_room), cmocka_unit_test(shorter_fixed_part_is_an_older_sender),
+		cmocka_unit_test(jobs_have_names), cmocka_unit_test(padding_must_be_zero),
+		cmocka_unit_test(longer_fixed_part_must_end_in_zeros), cmocka_unit_test(writing_needs_room),
+		cmocka_unit_test(shorter_fixed_part_is_an_older_sender),
 		cmocka_unit_test(events_are_exactly_as_long_as_they_say),
 		cmocka_unit_test(wrong_events_are_refused) };
 
