@@ -210,22 +210,20 @@ static void look(struct served *m)
 	sched_get_status(m->sched, &st);
 	m->running = st.running;
 	m->waiting = st.waiting;
-	m->paused = st.paused;
 }
 
 /* For the daemon's health frame. Returns how many requests could go on by themselves. */
 static uint32_t tell_counts(struct stepper *s)
 {
-	uint32_t running = 0, waiting = 0, paused = 0;
+	uint32_t running = 0, waiting = 0;
 
 	for (uint32_t i = 0; i < s->n_served; i++) {
 		running += s->served[i]->running;
 		waiting += s->served[i]->waiting;
-		paused += s->served[i]->paused;
 	}
 	atomic_store_explicit(&s->w->running, running, memory_order_relaxed);
 	atomic_store_explicit(&s->w->waiting, waiting, memory_order_relaxed);
-	return running + waiting > paused ? running + waiting - paused : 0;
+	return running + waiting;
 }
 
 /* Up to about budget_ns of work that nobody waits for. */

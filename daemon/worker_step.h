@@ -24,7 +24,7 @@ struct served {
 	uint64_t host_limit_bytes;
 	bool restless; /* sched_tend may have something to do */
 	uint64_t tended_ns;
-	uint32_t running, waiting, paused; /* as last looked at */
+	uint32_t running, waiting; /* as last looked at */
 };
 
 struct stepper {
