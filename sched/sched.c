@@ -74,6 +74,18 @@ static void fill_defaults(struct sched_config *c, const struct model_info *info)
 	c->offline_min_share = MAX_OF(MIN_OF(c->offline_min_share, 0.9), 0);
 }
 
+void sched_configure(struct sched *s, const struct sched_config *c)
+{
+	memcpy(s->c.class, c->class, sizeof s->c.class);
+	s->c.max_step_ns = c->max_step_ns;
+	s->c.max_prefill_ns = c->max_prefill_ns;
+	s->c.aging_ns = c->aging_ns;
+	s->c.slack = c->slack;
+	s->c.long_prompt_factor = c->long_prompt_factor;
+	s->c.offline_min_share = c->offline_min_share;
+	fill_defaults(&s->c, s->c.engine.info);
+}
+
 static int buffers_create(struct sched *s, const struct model_info *info, struct error *e)
 {
 	s->n_vocab = info->n_vocab;

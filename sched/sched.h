@@ -96,6 +96,9 @@ struct sched_request { /* copied by submit */
 
 struct sched;
 int sched_create(const struct sched_config *c, const struct sched_sink *sink, struct sched **out, struct error *e);
+/* New limits and targets from now on: class, max_step_ns, max_prefill_ns, aging_ns (of requests to come), slack,
+ * long_prompt_factor, offline_min_share; zero members mean defaults. Nothing else of `c` is looked at. */
+void sched_configure(struct sched *s, const struct sched_config *c);
 /* Open requests are dropped without a word to the sink. */
 void sched_destroy(struct sched *s);
 /* Refuses at once what can never run (an encoder model is UNSUPPORTED here): TOO_LONG (prompt + max_tokens over the
