@@ -68,7 +68,8 @@ endif
 
 # End to end: a daemon of its own per test. The long form of the kills: make chaos.
 E2E_TESTS = tests/e2e/a_serve.py tests/e2e/b_bad_input.py tests/e2e/c_kills.py tests/e2e/d_faults.py \
-	tests/e2e/e_classes.py tests/e2e/f_prefix.py tests/e2e/g_durable.py tests/e2e/m_plan.py
+	tests/e2e/e_classes.py tests/e2e/f_prefix.py tests/e2e/g_durable.py \
+	tests/e2e/h_baseline.py tests/e2e/m_plan.py
 dist_check_SCRIPTS += $(E2E_TESTS)
 EXTRA_DIST += tests/e2e/tenon_e2e.py
 TESTS += $(E2E_TESTS)
@@ -76,6 +77,7 @@ TESTS += $(E2E_TESTS)
 CHAOS_KILLS = 100
 chaos: all $(check_DATA)
 	$(AM_V_at)$(AM_TESTS_ENVIRONMENT) TENON_CHAOS_KILLS=$(CHAOS_KILLS) $(PYTHON3) $(srcdir)/tests/e2e/c_kills.py
+	$(AM_V_at)$(AM_TESTS_ENVIRONMENT) TENON_CHAOS_KILLS=$(CHAOS_KILLS) $(PYTHON3) $(srcdir)/tests/e2e/h_baseline.py
 .PHONY: chaos
 
 if HAVE_CMOCKA

@@ -136,7 +136,7 @@ static const char *state_of(const struct sched_entry *q)
 static const char *why_of(const struct sched_entry *q)
 {
 	static const char *const words[] = { [SCHED_RUNS] = "",
-		[SCHED_WAIT_TURN] = "others of its class come first: priority, or their tenant's fair share",
+		[SCHED_WAIT_TURN] = "others of its class come first, by priority or fair share",
 		[SCHED_WAIT_PLACE] = "all places are taken and none may be taken from its owner",
 		[SCHED_WAIT_PAGES] = "no KV pages are free",
 		[SCHED_WAIT_PREFIX] = "another request computes the prefix that both share",

@@ -116,8 +116,8 @@ static json_t *model_row(const struct top *t, const json_t *m)
 	const json_t *b = by_name(models_of(t->before), ctl_str(m, "name")),
 		     *cost = json_object_get(m, "cost"), *cost_b = json_object_get(b, "cost"),
 		     *prefix = json_object_get(m, "prefix"), *pages = json_object_get(m, "pages");
-	double total = 0, used = 0, cached = 0, steps = grown(cost, cost_b, "observed"),
-	       dt = seconds_between(t);
+	double total = 0, used = 0, cached = 0, reused = 0, computed = 0,
+	       steps = grown(cost, cost_b, "observed"), dt = seconds_between(t);
 	json_t *o = json_pack("{s:s, s:I, s:I}", "name", ctl_str(m, "name"), "running",
 		(json_int_t)ctl_num(m, "running"), "waiting", (json_int_t)ctl_num(m, "waiting"));
 
@@ -130,7 +130,11 @@ static json_t *model_row(const struct top *t, const json_t *m)
 	}
 	cached = cached < total - used ? cached : total - used;
 	set_bar(o, "kv", used, cached, total);
-	set_share(o, "hits", real(prefix, "hits"), real(prefix, "lookups"));
+	for (int k = 0; k < 2; k++) {
+		reused += real(json_object_get(m, k ? "offline" : "online"), "cached_tokens");
+		computed += real(json_object_get(m, k ? "offline" : "online"), "prompt_tokens");
+	}
+	set_share(o, "reused", reused, reused + computed);
 	set_share(o, "error", real(cost, "error_mean"), 1);
 	if (steps > 0) {
 		(void)json_object_set_new(
@@ -152,7 +156,7 @@ static void put_models(struct buf *out, const struct top *t)
 {
 	static const char *const columns[] = { "MODEL:name:s", "RUN:running:n", "WAIT:waiting:n",
 		"STEP ms:measured:r", "PREDICTED:predicted:r", "WRONG BY:error:s", "TOK/S:rate:n",
-		"KV POOL:kv:s", "HITS:hits:s", "MEMORY:host:b", "DISK:disk:b", NULL };
+		"KV POOL:kv:s", "REUSED:reused:s", "MEMORY:host:b", "DISK:disk:b", NULL };
 	json_t *rows = json_array();
 
 	for (size_t i = 0; i < json_array_size(models_of(t->status)); i++)

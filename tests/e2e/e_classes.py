@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Online and offline work of several tenants and models: who goes first, what is refused, what the administrator sees and
 does. Nothing here looks at a clock: who was first is told by the order of events, how things stand by the daemon."""
-import os
+import os, sys
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from tenon_e2e import *
 
 UID = os.getuid()

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prefixes that are not computed twice: what a hit says, and that nothing else about an answer changes with it: not after
 preemption, eviction, a worker's death, a restart or a damaged file, and not for another tenant."""
-import os, stat
+import os, stat, sys
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from tenon_e2e import *
 
 UID = os.getuid()

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Durable requests: they go on without their client, and a later session of the same tenant gets the whole answer."""
-import os
+import os, sys
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from tenon_e2e import *
 
 UID = os.getuid()
