@@ -20,5 +20,28 @@ TESTS += tests/unit/test_prefix
 tests_unit_test_prefix_SOURCES = tests/unit/test_prefix.c tests/unit/kv_world.c tests/unit/kv_world.h
 tests_unit_test_prefix_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_prefix_LDADD = libcache_kv.la $(BASE_LIBS) $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/test_tier
+TESTS += tests/unit/test_tier
+tests_unit_test_tier_SOURCES = tests/unit/test_tier.c
+tests_unit_test_tier_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_tier_LDADD = libcache_kv.la $(BASE_LIBS) $(CMOCKA_LIBS)
+
+check_PROGRAMS += tests/unit/test_prefix_tier
+TESTS += tests/unit/test_prefix_tier
+tests_unit_test_prefix_tier_SOURCES = tests/unit/test_prefix_tier.c tests/unit/kv_world.c tests/unit/kv_world.h
+tests_unit_test_prefix_tier_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_prefix_tier_LDADD = libcache_kv.la $(BASE_LIBS) $(CMOCKA_LIBS)
+endif
+
+check_PROGRAMS += tests/fuzz/fuzz_tier
+tests_fuzz_fuzz_tier_SOURCES = tests/fuzz/fuzz_tier.c
+tests_fuzz_fuzz_tier_LDADD = libcache_kv.la $(BASE_LIBS)
+EXTRA_DIST += tests/data/fuzz/tier
+if FUZZERS
+tests_fuzz_fuzz_tier_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+else
+tests_fuzz_fuzz_tier_SOURCES += tests/fuzz/replay_main.c
+TESTS += tests/fuzz/fuzz_tier
 endif
 EXTRA_DIST += cache/README.md

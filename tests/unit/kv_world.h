@@ -15,6 +15,7 @@ struct world {
 	struct prefix *prefix;
 	struct prefix_config config;
 	uint64_t now_ns, n_copies, n_reads, n_writes;
+	bool starving; /* allocations fail: a table may not get its room */
 	uint64_t fail_copy, fail_read, fail_write; /* the n-th call from now fails; 0: none */
 };
 

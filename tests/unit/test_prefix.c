@@ -503,7 +503,9 @@ static void scene(struct world *w)
 
 static void every_allocation_may_fail(void **st)
 {
-	struct world w = { .n_groups = 2, .page_tokens = 4, .n_pages = { 64, 64 }, .window = { 0, 10 } };
+	struct world w = {
+		.n_groups = 2, .page_tokens = 4, .n_pages = { 64, 64 }, .window = { 0, 10 }, .starving = true
+	};
 	struct prefix *p = NULL;
 	uint64_t calls;
 
