@@ -214,15 +214,32 @@ static int calibrate(struct mixed *m, struct error *e)
 	return rc;
 }
 
+/* Silence in which the daemon measures steps for its cost model, if it can say when it has. */
+static void settle(const struct mixed *m, struct load_server *s)
+{
+	uint64_t t0 = clock_now_ns(), least_ns = (uint64_t)(m->warmup_s * 1e9);
+	struct load_counters c;
+
+	do
+		(void)usleep(200000);
+	while (!session_interrupted() &&
+		(clock_now_ns() - t0 < least_ns ||
+			(clock_now_ns() - t0 < 5 * least_ns && s->counters(s->ctx, &c) && !c.calibrated)));
+}
+
 static int warm_up(struct mixed *m, struct load_server *s, struct error *e)
 {
 	struct load_plan p = plan_of(m, MIXED_LOADED, 2000, m->warmup_s);
 	struct load_block b = { 0 };
-	int rc = m->warmup_s > 0 ? load_run(s, &m->l.text, &p, &b, e) : TENON_OK;
+	int rc;
 
+	if (m->warmup_s <= 0)
+		return TENON_OK;
+	p.progress = "warm-up";
+	rc = load_run(s, &m->l.text, &p, &b, e);
 	load_block_free(&b);
-	if (!rc && !session_interrupted())
-		(void)usleep((useconds_t)(m->warmup_s * 1e6));
+	if (!rc)
+		settle(m, s);
 	return rc;
 }
 

@@ -422,8 +422,9 @@ int load_run(struct load_server *s, const struct load_text *t, const struct load
 	rc = drive(&r, e);
 	out->has_used = out->has_used && s->counters(s->ctx, &after);
 	if (out->has_used)
-		out->used =
-			(struct load_counters){ after.step_ns - before.step_ns, after.steps - before.steps };
+		out->used = (struct load_counters){ .step_ns = after.step_ns - before.step_ns,
+			.steps = after.steps - before.steps,
+			.calibrated = after.calibrated };
 	end = load_drain(s, out->items, 0, rc ? NULL : e);
 	measure_open(out);
 	(void)usleep(SETTLE_MS * 1000);

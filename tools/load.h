@@ -61,6 +61,7 @@ void load_item_saw_end(struct load_item *it, int code, const char *why, size_t w
 
 struct load_counters { /* what the server says about its device; sums */
 	uint64_t step_ns, steps;
+	bool calibrated; /* its cost model */
 };
 struct load_server { /* zero-initialise; ctx NULL: not open */
 	void *ctx;
@@ -69,6 +70,7 @@ struct load_server { /* zero-initialise; ctx NULL: not open */
 	int (*wait)(void *ctx, uint64_t until_ns,
 		struct error *e); /* takes events; returns after some, or at the time */
 	bool (*counters)(void *ctx, struct load_counters *out); /* false: it does not say */
+	json_t *(*about)(void *ctx); /* all it says about itself; NULL: nothing. The member may be NULL */
 	void (*close)(void *ctx);
 };
 /* n_clients sessions with the daemon of `s`, each with its own rings. `model` as session_model gave it. */

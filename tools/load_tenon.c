@@ -125,24 +125,35 @@ static int wait_events(void *ctx, uint64_t until_ns, struct error *e)
 	return TENON_OK;
 }
 
+/* What the worker says about its models; NULL: it cannot be asked. */
+static json_t *ask_models(const struct load_tenon *l)
+{
+	json_t *question = json_pack("{s:s}", "cmd", "queue"), *answer = NULL, *models = NULL;
+
+	if (l->admin[0] && !ctl_ask(l->admin, question, ASK_MS, &answer, NULL))
+		models = json_incref(json_object_get(json_object_get(answer, "worker"), "models"));
+	json_decref(answer);
+	json_decref(question);
+	return models;
+}
+
 static bool counters(void *ctx, struct load_counters *out)
 {
-	struct load_tenon *l = ctx;
-	json_t *question = json_pack("{s:s}", "cmd", "queue"), *answer = NULL, *models;
-	bool found = l->admin[0] && !ctl_ask(l->admin, question, ASK_MS, &answer, NULL);
+	json_t *models = ask_models(ctx);
 
-	*out = (struct load_counters){ 0 };
-	models = json_object_get(json_object_get(answer, "worker"), "models");
+	*out = (struct load_counters){ .calibrated = true };
 	for (size_t i = 0; i < json_array_size(models); i++) {
 		const json_t *m = json_array_get(models, i);
 
-		out->step_ns += (uint64_t)json_integer_value(json_object_get(m, "step_ns"));
+		out->step_ns += (uint64_t)(json_number_value(json_object_get(m, "step_ms")) * 1e6);
 		out->steps += (uint64_t)json_integer_value(json_object_get(m, "steps"));
+		out->calibrated &= json_is_true(json_object_get(json_object_get(m, "cost"), "calibrated"));
 	}
-	json_decref(answer);
-	json_decref(question);
-	return found && out->steps;
+	json_decref(models);
+	return out->steps && out->step_ns;
 }
+
+static json_t *about(void *ctx) { return ask_models(ctx); }
 
 static void close_all(void *ctx)
 {
@@ -193,6 +204,7 @@ int load_tenon_open(struct load_server *out, const struct session *s, const char
 		.cancel = cancel,
 		.wait = wait_events,
 		.counters = counters,
+		.about = about,
 		.close = close_all };
 	return TENON_OK;
 }

@@ -199,6 +199,8 @@ void mixed_report(struct mixed *m)
 	(void)json_object_set_new(report, "counts", counts_of(&m->side[0]));
 	if (m->n_sides > 1)
 		(void)json_object_set_new(report, "counts_peer", counts_of(&m->side[1]));
+	if (m->l.ours.ctx && m->l.ours.about)
+		(void)json_object_set_new(report, "daemon", m->l.ours.about(m->l.ours.ctx));
 	bench_load_print(report, checks_of(m, report), m->o.json);
 	if (!m->o.json)
 		print_notes(m);
