@@ -35,9 +35,10 @@ static json_t *class_json(const struct sched_class_status *c)
 
 static json_t *cost_json(const struct served *m, const struct cost_status *c)
 {
-	return json_pack("{s:I, s:f, s:f, s:f, s:f, s:b, s:b}", "observed", INT(c->n_observed),
-		"predicted_ms", ms(c->predicted_ns), "measured_ms", ms(c->measured_ns), "error_mean",
-		c->error_mean, "error_p90", c->error_p90, "calibrated", c->calibrated, "kept", m->cost_saved);
+	return json_pack("{s:I, s:f, s:f, s:f, s:f, s:b, s:b}", "observed",
+		INT(c->n_observed - m->observed_before), "predicted_ms", ms(c->predicted_ns), "measured_ms",
+		ms(c->measured_ns), "error_mean", c->error_mean, "error_p90", c->error_p90, "calibrated",
+		c->calibrated, "kept", m->cost_saved);
 }
 
 static json_t *prefix_json(const struct served *m, const struct prefix_status *p)

@@ -88,11 +88,15 @@ static void cost_read(struct served *m)
 	uint8_t bytes[COST_SAVE_BYTES];
 	int fd = open(m->cost_path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	ssize_t n = fd < 0 ? -1 : read(fd, bytes, sizeof bytes);
+	struct cost_status st;
 
 	if (fd >= 0)
 		(void)close(fd);
-	if (n > 0 && !cost_load(m->cost, bytes, (size_t)n, NULL))
-		m->cost_saved = cost_calibrated(m->cost);
+	if (n <= 0 || cost_load(m->cost, bytes, (size_t)n, NULL))
+		return;
+	cost_get_status(m->cost, &st);
+	m->observed_before = st.n_observed;
+	m->cost_saved = st.calibrated;
 }
 
 void served_keep_cost(struct served *m)

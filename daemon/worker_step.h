@@ -16,8 +16,9 @@ struct served {
 	struct sched *sched;
 	struct stepper *owner;
 	struct cost_model *cost;
-	bool keep_cost;	 /* what was learned goes to cost_path */
-	bool cost_saved; /* ... and the calibration is there */
+	bool keep_cost;		  /* what was learned goes to cost_path */
+	bool cost_saved;	  /* ... and the calibration is there */
+	uint64_t observed_before; /* steps that earlier starts have learned from */
 	char cost_path[4096];
 	struct kv_tier *host, *disk; /* NULL: none, tier_why says why if one was wanted */
 	char tier_why[256];
