@@ -13,15 +13,15 @@ const uint32_t cost_knots[COST_KNOTS] = { 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 
 	512, 768, 1024, 1536, 2048, 3072, 4096 };
 
 #define FIRST_NS    10e6 /* a step of one row, before anything was measured */
-#define ROW_SHARE   0.1	 /* each further row, in steps of one row */
-#define SPREAD	    0.6	 /* of the guesses */
-#define OCTAVES	    3.0	 /* after so many doublings of rows little is left of the correlation */
+#define ROW_SHARE   0.05	 /* each further row, in steps of one row */
+#define SPREAD	    1.2	 /* of the guesses */
+#define OCTAVES	    4.0	 /* after so many doublings of rows little is left of the correlation */
 #define NOISE	    0.05 /* of a measurement */
 #define NOISE_NS    20e3
-#define DRIFT	    0.01  /* of everything together, a step */
+#define DRIFT	    0.007  /* of everything together, a step */
 #define OWN_DRIFT   0.001 /* of one knot, a step */
-#define SLOW_EDGE   2.5	  /* spreads; others stealing the machine make steps slow, nothing makes them fast */
-#define FAST_EDGE   4.0
+#define SLOW_EDGE   3.0	  /* spreads; others stealing the machine make steps slow, nothing makes them fast */
+#define FAST_EDGE   8.0
 #define SMALLEST_NS 1e3
 
 /* ---- create ------------------------------------------------------------------------------------------------------------ */
@@ -42,8 +42,8 @@ void cost_spread(struct cost_model *c, const double sd[COST_N])
 
 int cost_create(struct cost_model **out, struct error *e)
 {
-	static const double slope[COST_N - COST_KNOTS] = { 0.02, 0.002, 0.01 },
-					   slope_sd[] = { 0.05, 0.01, 0.04 };
+	static const double slope[COST_N - COST_KNOTS] = { 0.01, 0.002, 0.01 },
+					   slope_sd[] = { 0.03, 0.01, 0.04 };
 	struct cost_model *c = mem_zalloc(MEM_SCHED, 1, sizeof *c);
 	double sd[COST_N];
 
