@@ -212,6 +212,8 @@ static void admit_class(struct sched *s, uint32_t k, uint32_t most, uint64_t now
 		looks++;
 		s->blocked[k] = SCHED_RUNS;
 	}
+	if (!s->blocked[k] && s->n_running[k] >= s->c.max_running)
+		s->blocked[k] = no_place(s, k);
 	s->blocked_epoch[k] = looks == LOOKS ? UINT64_MAX : s->epoch;
 	spare_pages(s, s->blocked_spare[k]);
 }

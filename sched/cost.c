@@ -13,12 +13,12 @@ const uint32_t cost_knots[COST_KNOTS] = { 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 
 	512, 768, 1024, 1536, 2048, 3072, 4096 };
 
 #define FIRST_NS    10e6 /* a step of one row, before anything was measured */
-#define ROW_SHARE   0.05	 /* each further row, in steps of one row */
+#define ROW_SHARE   0.05 /* each further row, in steps of one row */
 #define SPREAD	    1.2	 /* of the guesses */
 #define OCTAVES	    4.0	 /* after so many doublings of rows little is left of the correlation */
 #define NOISE	    0.05 /* of a measurement */
 #define NOISE_NS    20e3
-#define DRIFT	    0.007  /* of everything together, a step */
+#define DRIFT	    0.007 /* of everything together, a step */
 #define OWN_DRIFT   0.001 /* of one knot, a step */
 #define SLOW_EDGE   3.0	  /* spreads; others stealing the machine make steps slow, nothing makes them fast */
 #define FAST_EDGE   8.0

@@ -9,12 +9,15 @@ libsched_la_LIBADD = libcache_kv.la libsampling.la -lm
 EXTRA_DIST += sched/README.md
 
 if HAVE_CMOCKA
-check_PROGRAMS += tests/unit/test_cost tests/unit/test_sched
-TESTS += tests/unit/test_cost tests/unit/test_sched
+check_PROGRAMS += tests/unit/test_cost tests/unit/test_sched tests/unit/test_sched_policy
+TESTS += tests/unit/test_cost tests/unit/test_sched tests/unit/test_sched_policy
 THREAD_TESTS += tests/unit/test_sched
 tests_unit_test_cost_SOURCES = tests/unit/test_cost.c
 tests_unit_test_cost_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_cost_LDADD = libsched.la $(MODEL_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS) -lm
+tests_unit_test_sched_policy_SOURCES = tests/unit/test_sched_policy.c tests/unit/sched_fake.h tests/unit/tiny.h
+tests_unit_test_sched_policy_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_sched_policy_LDADD = libsched.la $(MODEL_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
 tests_unit_test_sched_SOURCES = tests/unit/test_sched.c tests/unit/tiny.h
 tests_unit_test_sched_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_sched_LDADD = libsched.la $(MODEL_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
