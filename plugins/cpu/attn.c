@@ -7,12 +7,10 @@
 #include <string.h>
 #include <tenon/plugin.h>
 
-static uint32_t blocks_of(uint32_t pad) { return (pad + 31) / 32; }
-
 uint64_t attn_head_bytes(uint32_t type, uint32_t dim, uint32_t page)
 {
 	uint32_t pad = attn_pad(dim);
-	uint64_t scales = attn_has_scales(type) ? 4ull * blocks_of(pad) * page : 0;
+	uint64_t scales = attn_has_scales(type) ? 4ull * attn_blocks(pad) * page : 0;
 
 	return (2 * attn_plane(type, pad, page) + scales + 63) / 64 * 64;
 }
@@ -68,7 +66,7 @@ static uint16_t block_store(const float *x, uint32_t n, int8_t *q, size_t step)
 
 static void store_q8(const struct attn_shape *s, uint8_t *head, uint32_t at, const float *k, const float *v)
 {
-	uint32_t blocks = blocks_of(s->pad);
+	uint32_t blocks = attn_blocks(s->pad);
 	int8_t *keys = (int8_t *)head, *values = keys + (size_t)s->pad * s->page;
 	uint16_t *ks = (uint16_t *)(values + (size_t)s->pad * s->page), *vs = ks + (size_t)blocks * s->page;
 
@@ -105,7 +103,7 @@ static uint16_t nibbles_store(const float *x, uint32_t n, uint8_t *q, size_t ste
 
 static void store_q4(const struct attn_shape *s, uint8_t *head, uint32_t at, const float *k, const float *v)
 {
-	uint32_t blocks = blocks_of(s->pad);
+	uint32_t blocks = attn_blocks(s->pad);
 	size_t plane = attn_plane(TNP_Q4_0, s->pad, s->page);
 	uint16_t *ks = (uint16_t *)(head + 2 * plane), *vs = ks + (size_t)blocks * s->page;
 
@@ -157,7 +155,7 @@ static float element(
 	size_t bytes = attn_plane(s->type, s->pad, s->page), at = element_at(s, value, dim, token);
 	const uint8_t *plane = head + (value ? bytes : 0);
 	const uint16_t *scale = (const uint16_t *)(head + 2 * bytes);
-	uint32_t blocks = blocks_of(s->pad);
+	uint32_t blocks = attn_blocks(s->pad);
 
 	if (s->type == TNP_F32)
 		return ((const float *)plane)[at];

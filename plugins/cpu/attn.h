@@ -47,11 +47,22 @@ static inline size_t attn_plane(uint32_t type, uint32_t pad, uint32_t page)
 }
 static inline uint32_t attn_pad(uint32_t dim) { return (dim + 7) & ~7u; }
 
+static inline uint32_t attn_blocks(uint32_t pad) { return (pad + 31) / 32; }
+/* A widened tile: k [pad][32], v [32][pad], and room for scales of both [attn_blocks][32] (kernels that keep them apart). */
+static inline size_t attn_wide_floats(uint32_t pad)
+{
+	return 2 * (size_t)ATTN_TILE * (pad + attn_blocks(pad));
+}
+static inline float *attn_wide_scales(const struct attn_shape *s, const float *tile)
+{
+	return (float *)(uintptr_t)tile + 2 * (size_t)ATTN_TILE * s->pad;
+}
+
 struct attn_ops {
 	/* Rounds one token's key and value to the pool's type and stores them as token `at` of the page. Values that
 	 * the type cannot hold are clamped, so that nothing stored is infinite or NaN. */
 	void (*store)(const struct attn_shape *s, uint8_t *head, uint32_t at, const float *k, const float *v);
-	/* Two halves as floats: k [pad][32], v [32][pad]. */
+	/* Two halves as floats, attn_wide_floats of them. */
 	void (*widen)(const struct attn_shape *s, const struct attn_half half[2], float *tile);
 	/* The same from n <= 32 rows of this step's k and v (row stride ld), zeros behind. */
 	void (*gather)(const struct attn_shape *s, const float *k, const float *v, size_t ldk, size_t ldv,

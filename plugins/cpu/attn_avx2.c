@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Attention kernels for AVX2, FMA and F16C, see attn.h. A tile is 3 query rows x 32 keys: 12 accumulators, for the
  * scores and for the mixing of values alike. Keys lie [dim][token], so that scores need no sums across lanes.
- * A stored value becomes a float exactly (F16; Q8_0 and Q4_0: 8 bits x 11 bits), so reading pages in place and reading the
+ * Scales of quantised types are applied once a block of 32 dimensions: to its part of a score, and to the shares that its
+ * values are mixed with; a widened tile keeps the numbers and the scales apart too. So reading pages in place and reading the
  * widened tile give the same bits. One body serves all stored types and 1 to 3 rows: constants of inline functions.
  */
 #include "attn.h"
@@ -10,35 +11,35 @@
 #include <string.h>
 #include <tenon/plugin.h>
 
-enum { V = 8, TV = ATTN_TILE / V }; /* lanes; vectors of a tile's keys */
+enum {
+	V = 8,
+	TV = ATTN_TILE / V, /* lanes; vectors of a tile's keys */
+	BLOCK = 32,	    /* dimensions that share a scale */
+	MAX_BLOCKS = 1024 / BLOCK,
+	WIDE = 64 /* beside TNP_*: floats with scales, a widened tile of a quantised type */
+};
 
 /* Keys and values of a tile in two halves; strides in elements. */
 struct source {
 	const void *k[2], *v[2];
-	const uint16_t *ks[2],
-		*vs[2]; /* Q8_0, Q4_0: scales of keys [block][page], of values [token][blocks] */
-	uint32_t k_stride, v_stride, blocks, page;
+	const float *ks, *vs; /* quantised types: scales of keys and of values, both [block][ATTN_TILE] */
+	uint32_t k_stride, v_stride;
 	bool k_apart;		   /* halves of the keys share no cache line */
 	const struct source *next; /* what to fetch meanwhile; itself if there is nothing */
 };
 
-static uint32_t blocks_of(uint32_t pad) { return (pad + 31) / 32; }
+INLINE bool has_scales(const uint32_t type) { return type == WIDE || attn_has_scales(type); }
 
 static struct source source_page(const struct attn_shape *s, const struct attn_half half[2])
 {
 	size_t plane = attn_plane(s->type, s->pad, s->page), column = plane / s->pad / s->page;
-	struct source src = {
-		.k_stride = s->page, .v_stride = s->pad, .blocks = blocks_of(s->pad), .page = s->page
-	};
+	struct source src = { .k_stride = s->page, .v_stride = s->pad };
 
 	for (int h = 0; h < 2; h++) {
 		const uint8_t *head = half[h].head;
 
 		src.k[h] = head + half[h].token * (column ? column : 1);
 		src.v[h] = head + plane + plane / s->page * half[h].token;
-		src.ks[h] = (const uint16_t *)(head + 2 * plane) + half[h].token;
-		src.vs[h] = (const uint16_t *)(head + 2 * plane) + (size_t)src.blocks * s->page +
-			(size_t)half[h].token * src.blocks;
 	}
 	src.k_apart = ((uintptr_t)src.k[0] ^ (uintptr_t)src.k[1]) >= 64;
 	return src;
@@ -50,6 +51,8 @@ static struct source source_wide(const struct attn_shape *s, const float *tile)
 
 	return (struct source){ .k = { tile, tile + ATTN_HALF },
 		.v = { values, values + (size_t)ATTN_HALF * s->pad },
+		.ks = attn_wide_scales(s, tile),
+		.vs = attn_wide_scales(s, tile) + ATTN_TILE * (size_t)attn_blocks(s->pad),
 		.k_stride = ATTN_TILE,
 		.v_stride = s->pad };
 }
@@ -59,14 +62,14 @@ INLINE __m256 from_bytes(__m128i b) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_e
 /* Element i of a plane and the seven after it; not for Q4_0. */
 INLINE __m256 load8(const uint32_t type, const void *base, size_t i)
 {
-	if (type == TNP_F32)
+	if (type == TNP_F32 || type == WIDE)
 		return _mm256_loadu_ps((const float *)base + i);
 	if (type == TNP_F16)
 		return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)((const uint16_t *)base + i)));
 	return from_bytes(_mm_loadl_epi64((const __m128i *)((const int8_t *)base + i)));
 }
 
-/* Dimension d of eight tokens. */
+/* Dimension d of eight tokens. (Sixteen at a time would save the byte types work, but costs all types registers.) */
 INLINE __m256 load_key(const uint32_t type, const void *base, uint32_t d, size_t stride, uint32_t token)
 {
 	const __m128i low = _mm_set1_epi8(15), eight = _mm_set1_epi8(8);
@@ -97,20 +100,56 @@ INLINE __m256 load_value(const uint32_t type, const void *base, size_t i)
 /* Into L2: a load buffer serves only some 12 GB/s of prefetches into L1, pages in memory come at twice that. */
 INLINE void fetch(const uint32_t type, const void *base, size_t i)
 {
-	const size_t at = type == TNP_F32 ? 4 * i : type == TNP_F16 ? 2 * i : type == TNP_Q8_0 ? i : i / 2;
+	const size_t at = type == TNP_F32 || type == WIDE ? 4 * i
+		: type == TNP_F16			  ? 2 * i
+		: type == TNP_Q8_0			  ? i
+							  : i / 2;
 
 	_mm_prefetch((const char *)base + at, _MM_HINT_T1);
 }
 
-INLINE float scale_at(const uint16_t *s) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(*s))); }
-
 /* The compiler would fold a load into each use: load once. */
 #define KEEP(y) __asm__("" : "+x"(y))
 
+/* ---- scales -------------------------------------------------------------------------------------- */
+/* Eight scales of values, `stride` apart, as floats. */
+INLINE __m256 scales_apart(const uint16_t *s, size_t stride)
+{
+	__m128i h = _mm_cvtsi32_si128(s[0]);
+
+	h = _mm_insert_epi16(h, s[stride], 1);
+	h = _mm_insert_epi16(h, s[2 * stride], 2);
+	h = _mm_insert_epi16(h, s[3 * stride], 3);
+	h = _mm_insert_epi16(h, s[4 * stride], 4);
+	h = _mm_insert_epi16(h, s[5 * stride], 5);
+	h = _mm_insert_epi16(h, s[6 * stride], 6);
+	h = _mm_insert_epi16(h, s[7 * stride], 7);
+	return _mm256_cvtph_ps(h);
+}
+
+/* Scales of a tile in pages: keys have them [block][page], values [token][blocks]. out: both [block][ATTN_TILE]. */
+static void scales_gather(const struct attn_shape *s, const struct attn_half half[2], float *out)
+{
+	const size_t plane = attn_plane(s->type, s->pad, s->page), blocks = attn_blocks(s->pad);
+	float *values = out + blocks * ATTN_TILE;
+
+	for (uint32_t j = 0; j < TV; j++) {
+		const struct attn_half *h = &half[j / 2];
+		const uint16_t *k = (const uint16_t *)(h->head + 2 * plane) + h->token + j % 2 * V;
+		const uint16_t *v = (const uint16_t *)(h->head + 2 * plane) + blocks * s->page +
+			(h->token + j % 2 * (size_t)V) * blocks;
+
+		for (uint32_t b = 0; b < blocks; b++) {
+			_mm256_storeu_ps(out + b * ATTN_TILE + V * j, load8(TNP_F16, k, b * s->page));
+			_mm256_storeu_ps(values + b * ATTN_TILE + V * j, scales_apart(v + b, blocks));
+		}
+	}
+}
+
 /* ---- scores -------------------------------------------------------------------------------------- */
-/* acc[r][j] += q[r][d] * k[d][8j..], d over [d0, d1). ks: scales of the block of d0 as floats (Q8_0, Q4_0). */
+/* acc[r][j] += q[r][d] * k[d][8j..], d over [d0, d1). */
 INLINE void score_dims(const uint32_t type, const uint32_t R, __m256 acc[ATTN_ROWS][TV], const float *q,
-	size_t ldq, const struct source *src, const float *ks, uint32_t d0, uint32_t d1)
+	size_t ldq, const struct source *src, uint32_t d0, uint32_t d1)
 {
 	for (uint32_t d = d0; d < d1; d++) {
 		__m256 x[ATTN_ROWS];
@@ -126,8 +165,6 @@ INLINE void score_dims(const uint32_t type, const uint32_t R, __m256 acc[ATTN_RO
 		for (uint32_t j = 0; j < TV; j++) {
 			__m256 y = load_key(type, src->k[j / 2], d, src->k_stride, j % 2 * V);
 
-			if (attn_has_scales(type))
-				y = _mm256_mul_ps(y, _mm256_load_ps(ks + V * j));
 			KEEP(y);
 			UNROLL
 			for (uint32_t r = 0; r < R; r++)
@@ -136,10 +173,11 @@ INLINE void score_dims(const uint32_t type, const uint32_t R, __m256 acc[ATTN_RO
 	}
 }
 
-INLINE void scores(const uint32_t type, const uint32_t R, const struct attn_shape *s,
-	const struct source *src, const float *q, float p[ATTN_ROWS][ATTN_TILE])
+/* p = the scores of dimensions [d0, d1), times ks if there are scales, on top of p unless d0 is 0. */
+INLINE void score_block(const uint32_t type, const uint32_t R, const struct attn_shape *s,
+	const struct source *src, const float *q, const float *ks, uint32_t d0, uint32_t d1,
+	float p[ATTN_ROWS][ATTN_TILE])
 {
-	_Alignas(32) float ks[ATTN_TILE];
 	__m256 acc[ATTN_ROWS][TV];
 
 	UNROLL
@@ -147,23 +185,27 @@ INLINE void scores(const uint32_t type, const uint32_t R, const struct attn_shap
 		UNROLL
 	for (uint32_t j = 0; j < TV; j++)
 		acc[r][j] = _mm256_setzero_ps();
-	if (!attn_has_scales(type)) {
-		score_dims(type, R, acc, q, s->pad, src, NULL, 0, s->dim);
-	} else {
-		for (uint32_t b = 0; b < src->blocks; b++) {
-			uint32_t end = s->dim < 32 * (b + 1) ? s->dim : 32 * (b + 1);
-
-			for (uint32_t j = 0; j < TV; j++)
-				_mm256_store_ps(ks + V * j,
-					load8(TNP_F16, src->ks[j / 2], (size_t)b * src->page + j % 2 * V));
-			score_dims(type, R, acc, q, s->pad, src, ks, 32 * b, end);
-		}
-	}
+	score_dims(type, R, acc, q, s->pad, src, d0, d1);
 	UNROLL
 	for (uint32_t r = 0; r < R; r++)
 		UNROLL
-	for (uint32_t j = 0; j < TV; j++)
-		_mm256_store_ps(&p[r][V * j], acc[r][j]);
+	for (uint32_t j = 0; j < TV; j++) {
+		__m256 y = acc[r][j];
+
+		if (has_scales(type))
+			y = _mm256_fmadd_ps(y, _mm256_loadu_ps(ks + V * j),
+				d0 ? _mm256_load_ps(&p[r][V * j]) : _mm256_setzero_ps());
+		_mm256_store_ps(&p[r][V * j], y);
+	}
+}
+
+INLINE void scores(const uint32_t type, const uint32_t R, const struct attn_shape *s,
+	const struct source *src, const float *q, float p[ATTN_ROWS][ATTN_TILE])
+{
+	if (!has_scales(type))
+		score_block(type, R, s, src, q, NULL, 0, s->dim, p);
+	for (uint32_t d = 0; has_scales(type) && d < s->dim; d += BLOCK)
+		score_block(type, R, s, src, q, src->ks + d, d, s->dim < d + BLOCK ? s->dim : d + BLOCK, p);
 }
 
 /* ---- softmax ---------------------------------------------------------------------------------------- */
@@ -207,13 +249,29 @@ static __m256 shares(float *p, float cap, int32_t lo, int32_t hi, float *st)
 }
 
 /* ---- values ------------------------------------------------------------------------------------------ */
+/* Shares times the scales of dimensions h and on. */
+INLINE void shares_scale(
+	const uint32_t R, const float *vs, float from[ATTN_ROWS][ATTN_TILE], float to[ATTN_ROWS][ATTN_TILE])
+{
+	UNROLL
+	for (uint32_t r = 0; r < R; r++)
+		UNROLL
+	for (uint32_t j = 0; j < TV; j++)
+		_mm256_store_ps(&to[r][V * j],
+			_mm256_mul_ps(_mm256_load_ps(&from[r][V * j]), _mm256_loadu_ps(vs + V * j)));
+}
+
 /* o[r][h .. h + 8 NV) = o * down[r] + p[r] x v */
 INLINE void mix(const uint32_t type, const uint32_t R, const uint32_t NV, const struct source *src,
-	uint32_t h, float p[ATTN_ROWS][ATTN_TILE], const __m256 down[ATTN_ROWS], float *st[ATTN_ROWS],
+	uint32_t h, float shares[ATTN_ROWS][ATTN_TILE], const __m256 down[ATTN_ROWS], float *st[ATTN_ROWS],
 	const bool live[ATTN_ROWS])
 {
+	_Alignas(32) float scaled[ATTN_ROWS][ATTN_TILE];
+	float(*p)[ATTN_TILE] = has_scales(type) ? scaled : shares;
 	__m256 o[ATTN_ROWS][TV];
 
+	if (has_scales(type))
+		shares_scale(R, src->vs + h / BLOCK * (size_t)ATTN_TILE, shares, scaled);
 	UNROLL
 	for (uint32_t r = 0; r < R; r++)
 		UNROLL
@@ -221,22 +279,17 @@ INLINE void mix(const uint32_t type, const uint32_t R, const uint32_t NV, const 
 		o[r][j] = _mm256_mul_ps(_mm256_loadu_ps(st[r] + ATTN_STATE_HEAD + h + V * j), down[r]);
 	for (uint32_t half = 0; half < 2; half++) {
 		for (uint32_t i = 0; i < ATTN_HALF; i++) {
-			__m256 x[ATTN_ROWS], scale = _mm256_setzero_ps();
+			__m256 x[ATTN_ROWS];
 
 			fetch(type, src->next->v[half], (size_t)i * src->v_stride + h);
 			UNROLL
 			for (uint32_t r = 0; r < R; r++)
 				x[r] = _mm256_broadcast_ss(&p[r][half * ATTN_HALF + i]);
-			if (attn_has_scales(type))
-				scale = _mm256_set1_ps(
-					scale_at(src->vs[half] + (size_t)i * src->blocks + h / 32));
 			UNROLL
 			for (uint32_t j = 0; j < NV; j++) {
 				__m256 y =
 					load_value(type, src->v[half], (size_t)i * src->v_stride + h + V * j);
 
-				if (attn_has_scales(type))
-					y = _mm256_mul_ps(y, scale);
 				KEEP(y);
 				UNROLL
 				for (uint32_t r = 0; r < R; r++)
@@ -295,6 +348,7 @@ TILE_ROWS(TNP_F32)
 TILE_ROWS(TNP_F16)
 TILE_ROWS(TNP_Q8_0)
 TILE_ROWS(TNP_Q4_0)
+TILE_ROWS(WIDE)
 
 static void avx2_tile_wide(const struct attn_shape *s, const float *wide, uint32_t n, const float *q,
 	const int32_t *lo, const int32_t *hi, float *st, size_t stride)
@@ -302,17 +356,25 @@ static void avx2_tile_wide(const struct attn_shape *s, const float *wide, uint32
 	struct source src = source_wide(s, wide);
 
 	src.next = &src;
-	tile_TNP_F32(s, &src, n, q, lo, hi, st, stride);
+	if (attn_has_scales(s->type))
+		tile_WIDE(s, &src, n, q, lo, hi, st, stride);
+	else
+		tile_TNP_F32(s, &src, n, q, lo, hi, st, stride);
 }
 
 static void avx2_tile_page(const struct attn_shape *s, const struct attn_half half[4], uint32_t n,
 	const float *q, const int32_t *lo, const int32_t *hi, float *st, size_t stride)
 {
+	float scale[2 * MAX_BLOCKS * ATTN_TILE];
 	struct source src = source_page(s, half);
 	const struct source next = source_page(s, half + 2);
 
 	src.next = &next;
-
+	if (attn_has_scales(s->type)) {
+		scales_gather(s, half, scale);
+		src.ks = scale;
+		src.vs = scale + (size_t)attn_blocks(s->pad) * ATTN_TILE;
+	}
 	if (s->type == TNP_F16)
 		tile_TNP_F16(s, &src, n, q, lo, hi, st, stride);
 	else if (s->type == TNP_Q8_0)
@@ -329,24 +391,14 @@ INLINE void widen(const uint32_t type, const struct attn_shape *s, const struct 
 	float *values = out + (size_t)ATTN_TILE * s->pad;
 
 	for (uint32_t d = 0; d < s->pad; d++)
-		for (uint32_t j = 0; j < TV; j++) {
-			__m256 y = load_key(type, src->k[j / 2], d, src->k_stride, j % 2 * V);
-
-			if (attn_has_scales(type))
-				y = _mm256_mul_ps(y,
-					load8(TNP_F16, src->ks[j / 2],
-						(size_t)(d / 32) * src->page + j % 2 * V));
-			_mm256_storeu_ps(out + (size_t)d * ATTN_TILE + V * j, y);
-		}
+		for (uint32_t j = 0; j < TV; j++)
+			_mm256_storeu_ps(out + (size_t)d * ATTN_TILE + V * j,
+				load_key(type, src->k[j / 2], d, src->k_stride, j % 2 * V));
 	for (uint32_t t = 0; t < ATTN_TILE; t++)
 		for (uint32_t h = 0; h < s->pad; h += V) {
 			uint32_t half = t / ATTN_HALF, i = t % ATTN_HALF;
 			__m256 y = load_value(type, src->v[half], (size_t)i * src->v_stride + h);
 
-			if (attn_has_scales(type))
-				y = _mm256_mul_ps(y,
-					_mm256_set1_ps(
-						scale_at(src->vs[half] + (size_t)i * src->blocks + h / 32)));
 			_mm256_storeu_ps(values + (size_t)t * s->pad + h, y);
 		}
 }
@@ -355,6 +407,8 @@ static void avx2_widen(const struct attn_shape *s, const struct attn_half half[2
 {
 	const struct source src = source_page(s, half);
 
+	if (attn_has_scales(s->type))
+		scales_gather(s, half, attn_wide_scales(s, out));
 	if (s->type == TNP_F16)
 		widen(TNP_F16, s, &src, out);
 	else if (s->type == TNP_Q8_0)
@@ -368,7 +422,11 @@ static void avx2_widen(const struct attn_shape *s, const struct attn_half half[2
 static void avx2_gather(const struct attn_shape *s, const float *k, const float *v, size_t ldk, size_t ldv,
 	uint32_t n, float *out)
 {
+	float *scale = attn_wide_scales(s, out);
+
 	attn_base.gather(s, k, v, ldk, ldv, n, out);
+	for (uint32_t i = 0; attn_has_scales(s->type) && i < 2 * attn_blocks(s->pad) * ATTN_TILE; i++)
+		scale[i] = 1;
 }
 
 /* ---- storing, merging, finishing ---------------------------------------------------------------------------- */

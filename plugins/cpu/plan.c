@@ -663,7 +663,7 @@ static void thread_plan(struct plan *p)
 	for (uint32_t i = 0; i < p->n_attends; i++) {
 		const struct attn_shape *s = &p->attends[i].shape;
 		uint64_t rows = (uint64_t)p->units[p->attends[i].units].block * s->group;
-		uint64_t n = rows * (s->pad + 2 * attn_state_floats(s->pad)) + 2u * ATTN_TILE * s->pad;
+		uint64_t n = rows * (s->pad + 2 * attn_state_floats(s->pad)) + attn_wide_floats(s->pad);
 
 		attend = n > attend ? n : attend;
 	}
