@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The scheduler over a tiny model on the cpu backend: the same tokens in any company, after preemption, pause and
- * replay; every request ends exactly once; pages come back.
+ * replay, with a prefix from the cache (F16 and Q8_0 KV, with windows); every request ends exactly once; pages come back.
  */
 #include "tests/unit/tiny.h"
 #include "base/base.h"
@@ -10,7 +10,7 @@ enum { MAX_REQ = 64, MAX_TOK = 400, N_CTX = 256 };
 
 struct answer {
 	int32_t ids[MAX_TOK];
-	uint32_t n, n_done, n_error, finish, n_preempted;
+	uint32_t n, n_done, n_error, finish, n_preempted, n_cached;
 	int code;
 	char text[8192];
 	size_t text_len;
@@ -80,6 +80,7 @@ static void on_done(void *ctx, uint64_t id, const struct wire_done *d)
 	a->n_done++;
 	a->finish = d->finish;
 	a->n_preempted = d->n_preempted;
+	a->n_cached = d->n_cached;
 	assert_int_equal(a->n_error, 0);
 }
 
@@ -95,23 +96,37 @@ static void on_error(void *ctx, uint64_t id, int code, const char *text)
 
 /* ---- bench ---------------------------------------------------------------------------------------------------------- */
 
-/* kv_tokens: what the pool holds in all; 0: plenty. */
-static struct bench *bench_open(uint32_t kv_tokens, uint32_t max_running)
+struct setting { /* of a bench; zero members: tiny q4_1, F16, plenty of pages */
+	const char *model;
+	uint32_t kv_type, kv_tokens, n_sessions, max_running;
+	bool no_prefix;
+};
+
+static struct bench *bench_open_as(const struct setting *k)
 {
 	struct bench *b = calloc(1, sizeof *b);
-	struct model_options o = { .path = tiny_path("q4_1"), .backend = backend, .n_ctx = N_CTX, .step_tokens = 64, .step_seqs = 16,
-		.page_tokens = 16 };
+	struct model_options o = { .path = tiny_path(k->model ? k->model : "q4_1"), .backend = backend, .n_ctx = N_CTX, .step_tokens = 64,
+		.step_seqs = 16, .page_tokens = 16, .kv_type = k->kv_type, .n_sessions = k->n_sessions };
+	struct sched_config c = { .max_running = k->max_running, .no_prefix = k->no_prefix };
 	struct sched_sink sink = { b, on_state, on_tokens, on_done, on_error };
 	struct error e = { 0 };
 
-	/* a token of K and V: 3 layers x 2 heads x 32 x 2 x f16 */
 	b->now_ns = NS_PER_S;
-	o.kv_bytes = (uint64_t)(kv_tokens ? kv_tokens : 16 * N_CTX) * 3 * 2 * 32 * 2 * 2;
+	/* a token of K and V: 3 layers x 2 heads x 32 x 2 x f16 */
+	if (!k->n_sessions)
+		o.kv_bytes = (uint64_t)(k->kv_tokens ? k->kv_tokens : 16 * N_CTX) * 3 * 2 * 32 * 2 * 2;
 	if (model_open(&o, &b->m, &e))
 		fail_msg("%s", e.text);
-	if (sched_create(&(struct sched_config){ .engine = engine_of(b), .max_running = max_running }, &sink, &b->s, &e))
+	c.engine = engine_of(b);
+	if (sched_create(&c, &sink, &b->s, &e))
 		fail_msg("%s", e.text);
 	return b;
+}
+
+/* kv_tokens: what the pool holds in all; 0: plenty. */
+static struct bench *bench_open(uint32_t kv_tokens, uint32_t max_running)
+{
+	return bench_open_as(&(struct setting){ .kv_tokens = kv_tokens, .max_running = max_running });
 }
 
 static void bench_close(struct bench *b)
@@ -307,6 +322,165 @@ static void paused_requests_wait_and_others_pass(void **st)
 	bench_close(b);
 }
 
+/* ---- reuse ------------------------------------------------------------------------------------------------------------ */
+
+enum { TURNS = 8 };
+struct talk { /* requests that share parts of their prompts */
+	int32_t prompt[TURNS][N_CTX];
+	uint32_t n[TURNS], max_tokens[TURNS];
+	struct answer want[TURNS];
+};
+
+static int ask(struct bench *b, const struct talk *t, uint32_t k, uint32_t traffic_class)
+{
+	struct sched_request r = { .id = k, .prompt = t->prompt[k], .n_prompt = t->n[k], .max_tokens = t->max_tokens[k],
+		.traffic_class = traffic_class, .emit.ignore_eos = true };
+
+	if (k % 2)
+		r.sampling = (struct sampler_params){ .temperature = 0.9f, .seed = k };
+	return sched_submit(b->s, &r, NULL);
+}
+
+static void put(struct talk *t, uint32_t k, const int32_t *from, uint32_t n, uint32_t tail)
+{
+	memcpy(t->prompt[k], from, n * sizeof *from);
+	make_prompt(100 + k, t->prompt[k] + n, tail);
+	t->n[k] = n + tail;
+	t->max_tokens[k] = 12 + 5 * (k % 3);
+}
+
+/* Answers of requests by themselves, without any cache. */
+static void solve(struct talk *t, uint32_t k, const struct setting *base)
+{
+	struct setting alone = { .model = base->model, .kv_type = base->kv_type, .n_sessions = 2, .no_prefix = true };
+	struct bench *b = bench_open_as(&alone);
+
+	assert_int_equal(ask(b, t, k, WIRE_ONLINE), 0);
+	run_out(b);
+	assert_int_equal(b->a[k].n_done, 1);
+	t->want[k] = b->a[k];
+	bench_close(b);
+}
+
+/* 0; the same again; parting from it in the middle of a page, at its border, early; a next turn; two twins of another. */
+static void talk_make(struct talk *t, const struct setting *base)
+{
+	int32_t turn[N_CTX];
+
+	put(t, 0, turn, 0, 100);
+	solve(t, 0, base);
+	memcpy(turn, t->prompt[0], 100 * sizeof *turn);
+	memcpy(turn + 100, t->want[0].ids, t->want[0].n * sizeof *turn);
+	put(t, 1, turn, 100, 0);
+	put(t, 2, turn, 75, 40);
+	put(t, 3, turn, 64, 30);
+	put(t, 4, turn, 9, 60);
+	put(t, 5, turn, 100 + t->want[0].n, 25);
+	put(t, 6, turn, 0, 120);
+	put(t, 7, t->prompt[6], 120, 0);
+	for (uint32_t k = 1; k < TURNS; k++)
+		solve(t, k, base);
+}
+
+static void check_talk(struct bench *b, const struct talk *t)
+{
+	for (uint32_t k = 0; k < TURNS; k++) {
+		assert_int_equal(b->a[k].n_done, 1);
+		same_answer(&b->a[k], &t->want[k]);
+	}
+}
+
+static void talk_with_hits(const struct setting *base, const struct talk *t)
+{
+	struct setting k = *base;
+	struct bench *b;
+
+	k.n_sessions = 8;
+	b = bench_open_as(&k);
+	assert_int_equal(ask(b, t, 0, WIRE_ONLINE), 0);
+	run_out(b);
+	for (uint32_t i = 1; i < TURNS; i++)
+		assert_int_equal(ask(b, t, i, i % 3 == 0), 0);
+	run_out(b);
+	check_talk(b, t);
+	assert_int_equal(b->a[0].n_cached, 0);
+	assert_true(b->a[1].n_cached >= 96 && b->a[2].n_cached >= 64 && b->a[3].n_cached == 64 && b->a[5].n_cached >= 96);
+	if (!base->model) { /* without windows a hit ends anywhere in a page */
+		assert_int_equal(b->a[1].n_cached, 99);
+		assert_int_equal(b->a[2].n_cached, 75);
+		assert_int_equal(b->a[5].n_cached, 100 + b->a[0].n - 1);
+	}
+	assert_true(b->a[6].n_cached + b->a[7].n_cached >= 112);
+	bench_close(b);
+}
+
+/* Online requests push offline ones out of their places, again and again. */
+static void talk_with_preemption(const struct setting *base, const struct talk *t)
+{
+	struct setting k = *base;
+	struct bench *b;
+	uint32_t preempted = 0;
+
+	k.n_sessions = 8;
+	k.max_running = 2;
+	b = bench_open_as(&k);
+	for (uint32_t i = 0; i < 4; i++)
+		assert_int_equal(ask(b, t, i, WIRE_OFFLINE), 0);
+	for (uint32_t i = 4; i < TURNS; i++) {
+		for (int n = 0; n < 7; n++)
+			(void)sched_step(b->s, NULL);
+		assert_int_equal(ask(b, t, i, WIRE_ONLINE), 0);
+	}
+	run_out(b);
+	check_talk(b, t);
+	for (uint32_t i = 0; i < 4; i++)
+		preempted += b->a[i].n_preempted;
+	assert_true(preempted > 0);
+	bench_close(b);
+}
+
+/* Room for one full context: pages are evicted and computed again all the time. */
+static void talk_with_eviction(const struct setting *base, const struct talk *t)
+{
+	struct setting k = *base;
+	struct sched_status s;
+	struct bench *b;
+
+	k.n_sessions = 1;
+	b = bench_open_as(&k);
+	for (int round = 0; round < 3; round++) {
+		memset(b->a, 0, sizeof b->a);
+		for (uint32_t i = 0; i < TURNS; i++) {
+			assert_int_equal(ask(b, t, i, i % 2), 0);
+			if (i % 3 == 2)
+				run_out(b);
+		}
+		run_out(b);
+		check_talk(b, t);
+	}
+	sched_get_status(b->s, &s);
+	assert_true(s.prefix.evicted_pages > 0 && s.prefix.hit_tokens > 0);
+	bench_close(b);
+}
+
+static void reuse_changes_nothing(void **st)
+{
+	static const struct setting settings[] = { { 0 }, { .kv_type = TNP_Q8_0 }, { .model = "gemma3" },
+		{ .model = "gemma3", .kv_type = TNP_Q8_0 } };
+	struct talk *t = calloc(1, sizeof *t);
+
+	(void)st;
+	for (size_t i = 0; i < COUNT_OF(settings); i++) {
+		talk_make(t, &settings[i]);
+		talk_with_hits(&settings[i], t);
+		talk_with_preemption(&settings[i], t);
+		talk_with_eviction(&settings[i], t);
+	}
+	free(t);
+}
+
+/* ---- the door --------------------------------------------------------------------------------------------------------- */
+
 static void what_can_never_run_is_refused(void **st)
 {
 	struct bench *b = bench_open(64, 0);
@@ -423,6 +597,7 @@ int main(void)
 		cmocka_unit_test(replay_goes_on_where_it_stopped),
 		cmocka_unit_test(cancel_at_any_point),
 		cmocka_unit_test(paused_requests_wait_and_others_pass),
+		cmocka_unit_test(reuse_changes_nothing),
 		cmocka_unit_test(what_can_never_run_is_refused),
 		cmocka_unit_test(the_queue_has_an_end_and_deadlines_pass),
 		cmocka_unit_test(memory_failures_leave_nothing),
