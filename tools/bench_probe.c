@@ -43,7 +43,7 @@ static int ask_as(struct prefix_bench *b, const char *tenant, uint64_t which, do
 	rc = prefix_ask(&b->l.ours, it, e);
 	if (!rc) {
 		*ttft = load_item_ttft_ms(it, 0);
-		*cached = it->n_cached > 0;
+		*cached = it->n_cached > it->n_ids / 2; /* a few tokens may begin alike by chance */
 	}
 	load_items_free(it);
 	return rc;

@@ -175,15 +175,14 @@ static void remove_dir(struct prefix_bench *b)
 	b->dir[0] = 0;
 }
 
-/* A pool of two prompts, at least 4096 tokens; so many other prompts push everything out of it. */
-static uint64_t pool_tokens(const struct prefix_bench *b)
-{
-	return MAX_OF(2 * (b->prefix + b->tail + b->n_new + 64), UINT64_C(4096));
-}
+/* A context of one prompt; the daemon's pool is then that, or 4096 tokens. */
+static uint64_t context_tokens(const struct prefix_bench *b) { return b->prefix + b->tail + b->n_new + 64; }
 
+/* More other prompts than the pool holds push everything out of it. */
 static int flood(struct prefix_bench *b, uint64_t from, uint64_t *tails, struct error *e)
 {
-	uint64_t n = (pool_tokens(b) * 3 / 2 + b->prefix - 1) / b->prefix;
+	uint64_t pool = MAX_OF(context_tokens(b), UINT64_C(4096)),
+		 n = (pool * 3 / 2 + b->prefix - 1) / b->prefix;
 	double ttft, cached;
 	int rc = TENON_OK;
 
@@ -203,7 +202,7 @@ static int measure_disk(struct prefix_bench *b, struct seen *v, struct error *e)
 
 	if (rc)
 		return rc;
-	(void)snprintf(ctx, sizeof ctx, "%llu", (unsigned long long)pool_tokens(b));
+	(void)snprintf(ctx, sizeof ctx, "%llu", (unsigned long long)context_tokens(b));
 	(void)snprintf(dir, sizeof dir, "prefix.disk_dir=%s", b->dir);
 	(void)snprintf(mib, sizeof mib, "prefix.disk_mib=%d", DISK_MIB);
 	o.so.ctx = ctx;
@@ -222,7 +221,7 @@ static int measure_disk(struct prefix_bench *b, struct seen *v, struct error *e)
 		v->n_disk += !rc;
 	}
 	if (rc)
-		error_prefix(e, "disk tier: ");
+		error_prefix(e, "disk tier");
 	return rc;
 }
 

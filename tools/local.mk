@@ -45,5 +45,5 @@ tests_unit_test_load_LDADD = $(MODEL_LIBS) $(CLIENT_LIBS) $(BASE_LIBS) $(JANSSON
 endif
 dist_check_SCRIPTS += tests/cli/generate
 TESTS += tests/cli/generate
-dist_check_SCRIPTS += tests/cli/bench-load
-TESTS += tests/cli/bench-load
+dist_check_SCRIPTS += tests/cli/bench-load tests/cli/bench-prefix
+TESTS += tests/cli/bench-load tests/cli/bench-prefix
