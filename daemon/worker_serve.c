@@ -40,7 +40,7 @@ static bool make_folders(const char *path)
 	return !mkdir(part, 0700) || errno == EEXIST;
 }
 
-/* What pages and costs of a load depend on beyond what info->kv_compat knows. */
+/* What the cost of a step depends on: all that decides the bits of pages, and how they are computed. */
 static void key_of(const struct stepper *s, const struct model_info *i, char hex[2 * KEY_BYTES + 1])
 {
 	const uint32_t numbers[] = { i->kv_type, i->page_tokens, i->step_tokens, i->step_seqs,
@@ -147,8 +147,7 @@ static void no_tier(struct served *m, const char *why)
 }
 
 /* The name is a client's or the config's: only what is harmless in a file's name stays. */
-static bool tier_path(
-	const struct stepper *s, const struct served *m, const char *dir, char *path, size_t room)
+static bool tier_path(const struct served *m, const char *dir, char *path, size_t room)
 {
 	const char *slash = strrchr(m->name, '/');
 	char key[2 * KEY_BYTES + 1], name[101];
@@ -158,13 +157,13 @@ static bool tier_path(
 		if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') ||
 			    *c == '-' || *c == '.'))
 			*c = '_';
-	key_of(s, model_info(m->model), key);
+	(void)sodium_bin2hex(key, sizeof key, model_info(m->model)->kv_compat, KEY_BYTES);
 	return make_folders(dir) && (size_t)snprintf(path, room, "%s/%s-%s.kv", dir, name, key) < room;
 }
 
 /* A tier that cannot be had is a warning: the model serves without it. Memory always gets one, so that its limit can be
  * raised later; a file only comes where one is asked for. */
-static void open_tiers(struct stepper *s, struct served *m, const struct settings *set)
+static void open_tiers(struct served *m, const struct settings *set)
 {
 	const struct model_info *i = model_info(m->model);
 	struct kv_tier_config tc = {
@@ -188,7 +187,7 @@ static void open_tiers(struct stepper *s, struct served *m, const struct setting
 		return;
 	tc.limit_bytes = set->disk_bytes;
 	tc.path = path;
-	if (!tier_path(s, m, set->disk_dir, path, sizeof path))
+	if (!tier_path(m, set->disk_dir, path, sizeof path))
 		(void)error_errno(&e, TENON_E_IO, errno, "prefix.disk_dir: its folder cannot be made");
 	else if (!kv_tier_open(&tc, &m->disk, &e))
 		return;
@@ -293,7 +292,7 @@ static int serve(struct stepper *s, struct command *c)
 	if (!rc)
 		rc = open_cost(s, m, set, &c->error);
 	if (!rc)
-		open_tiers(s, m, set);
+		open_tiers(m, set);
 	if (!rc)
 		rc = open_sched(s, m, set, &c->error);
 	if (rc) {

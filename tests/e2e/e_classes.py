@@ -126,6 +126,21 @@ def test_online_goes_before_offline_and_takes_its_place():
         d.baseline(sessions=1)
 
 
+def test_who_does_not_read_gives_up_the_place():
+    """One place, taken by answers whose client never reads its small ring: the others get theirs."""
+    with Daemon(ONE + "slow_reader = { pause_ms = 20; cancel_s = 1000; };\n") as d, Client(d) as c:
+        ref = c.ask("hello", max_tokens=8, ignore_eos=1).key()
+        r = Raw(d)
+        for i in range(4):
+            r.begin(i + 1, b"tell me", max_tokens=1900, flags=LAST, rflags=1)  # more than its ring holds
+        wait_until("one of them is paused", lambda: rows(d, state="paused"))
+        for k in (ONLINE, OFFLINE, ONLINE):
+            assert c.ask("hello", max_tokens=8, ignore_eos=1, traffic_class=k).key() == ref
+        assert rows(d, state="paused", wait="reader"), "it still waits for its reader"
+        r.close()
+        d.baseline(sessions=1)
+
+
 def test_queues_have_limits_that_a_reload_changes():
     conf = ONE + "offline = { max_waiting = 3; };\n"
     with Daemon(conf) as d, Client(d) as c:
