@@ -12,9 +12,9 @@
 enum { BOX_BYTES = 4096, NAME_BYTES = 128 };
 
 struct box_page {
-	_Atomic uint64_t since_ns, published_ns;
+	_Atomic uint64_t since_ns, published_ns, beside_ns;
 	_Atomic uint32_t phase;
-	_Atomic uint8_t model[NAME_BYTES]; /* zero-terminated unless full */
+	_Atomic uint8_t model[NAME_BYTES], beside[NAME_BYTES]; /* zero-terminated unless full */
 };
 _Static_assert(sizeof(struct box_page) <= BOX_BYTES, "one page");
 
@@ -69,13 +69,25 @@ void box_close(struct box *b)
 	*b = (struct box){ .fd = -1 };
 }
 
-static void write_model(struct box_page *p, const char *model)
+static void write_name(_Atomic uint8_t to[NAME_BYTES], const char *model)
 {
 	size_t n = model ? strnlen(model, NAME_BYTES - 1) : 0;
 
 	for (size_t i = 0; i < n; i++)
-		atomic_store_explicit(&p->model[i], (uint8_t)model[i], memory_order_relaxed);
-	atomic_store_explicit(&p->model[n], 0, memory_order_relaxed);
+		atomic_store_explicit(&to[i], (uint8_t)model[i], memory_order_relaxed);
+	atomic_store_explicit(&to[n], 0, memory_order_relaxed);
+}
+
+/* Only printable ASCII comes out: the text goes into logs and replies. */
+static void read_name(const _Atomic uint8_t from[NAME_BYTES], char *out)
+{
+	for (size_t i = 0; i < NAME_BYTES; i++) {
+		uint8_t c = atomic_load_explicit(&from[i], memory_order_relaxed);
+
+		if (c < 0x21 || c > 0x7e)
+			break;
+		out[i] = (char)c;
+	}
 }
 
 static bool same_model(struct box_page *p, const char *model)
@@ -93,9 +105,15 @@ void box_begin(struct box *b, enum box_phase phase, const char *model)
 	struct box_page *p = b->page;
 
 	if (!same_model(p, model ? model : ""))
-		write_model(p, model);
+		write_name(p->model, model);
 	atomic_store_explicit(&p->since_ns, clock_now_ns(), memory_order_relaxed);
 	atomic_store_explicit(&p->phase, (uint32_t)phase, memory_order_release);
+}
+
+void box_beside(struct box *b, const char *model)
+{
+	write_name(b->page->beside, model);
+	atomic_store_explicit(&b->page->beside_ns, model ? clock_now_ns() : 0, memory_order_release);
 }
 
 void box_published(struct box *b, uint64_t now_ns)
@@ -108,7 +126,6 @@ uint64_t box_published_ns(const struct box *b)
 	return atomic_load_explicit(&b->page->published_ns, memory_order_relaxed);
 }
 
-/* Only printable ASCII comes out: the text goes into logs and replies. */
 void box_read(const struct box *b, struct box_reading *out)
 {
 	const struct box_page *p = b->page;
@@ -117,13 +134,9 @@ void box_read(const struct box *b, struct box_reading *out)
 	*out = (struct box_reading){ .phase = phase < BOX_N_PHASES ? (enum box_phase)phase : BOX_IDLE,
 		.since_ns = atomic_load_explicit(&p->since_ns, memory_order_relaxed),
 		.published_ns = box_published_ns(b) };
-	for (size_t i = 0; i < NAME_BYTES; i++) {
-		uint8_t c = atomic_load_explicit(&p->model[i], memory_order_relaxed);
-
-		if (c < 0x21 || c > 0x7e)
-			break;
-		out->model[i] = (char)c;
-	}
+	out->beside_ns = atomic_load_explicit(&p->beside_ns, memory_order_acquire);
+	read_name(p->model, out->model);
+	read_name(p->beside, out->beside);
 }
 
 const char *box_phase_name(enum box_phase phase)

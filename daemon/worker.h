@@ -3,6 +3,7 @@
  *
  *   IO thread (whoever calls worker_run): frames from the daemon, prompts to tokens, replies, health
  *   step thread: opens the backend, loads models, runs steps, publishes tokens
+ *   (loading thread: while a model is loaded beside others, on a device handle of its own)
  *
  * Orders go from IO to step through a ring without locks; what comes back over the step thread's own link needs none.
  */

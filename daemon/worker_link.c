@@ -449,6 +449,7 @@ void worker_link_start(struct worker_link *w)
 	w->oom_kills = worker_count_oom_kills();
 	w->words_len = 0;
 	w->words[0] = w->why[0] = 0;
+	w->load_hung = false;
 	w->health = (struct wire_health){ 0 };
 	if (launch(w, &e)) {
 		gone(w, e.text, true);
@@ -499,6 +500,16 @@ static void describe(struct worker_link *w, const struct box_reading *box, const
 		box->model, *words ? "; last words: " : "", words);
 }
 
+/* A load beside the steps is the likelier cause of a death than a step: files are strange more often than steps are. When
+ * we have killed it for a step that hung, the step is. */
+static void blame_load(const struct worker_link *w, struct box_reading *box)
+{
+	if (!*box->beside || (*w->why && !w->load_hung))
+		return;
+	box->phase = BOX_LOAD;
+	memcpy(box->model, box->beside, sizeof box->model);
+}
+
 static void gone(struct worker_link *w, const char *text, bool outsider)
 {
 	struct daemon *d = w->d;
@@ -511,6 +522,7 @@ static void gone(struct worker_link *w, const char *text, bool outsider)
 	take_rest(&w->tok);
 	if (w->box.page)
 		box_read(&w->box, &box);
+	blame_load(w, &box);
 	describe(w, &box, text);
 	w->n_deaths++;
 	next_backoff(w, early);
@@ -564,7 +576,10 @@ static void on_watchdog(struct timer *t, uint64_t now_ns)
 	box_read(&w->box, &box);
 	most = box.phase == BOX_STEP ? step_ns : load_ns;
 	took = box.phase != BOX_IDLE && box.since_ns && box.since_ns < now_ns ? now_ns - box.since_ns : 0;
-	if (took > most) {
+	if (box.beside_ns && box.beside_ns < now_ns && now_ns - box.beside_ns > load_ns) {
+		w->load_hung = true;
+		worker_link_kill(w, "hung: load beside the steps");
+	} else if (took > most) {
 		(void)snprintf(why, sizeof why, "hung: %s for %llu ms", box_phase_name(box.phase),
 			(unsigned long long)(took / NS_PER_MS));
 		worker_link_kill(w, why);
@@ -572,7 +587,7 @@ static void on_watchdog(struct timer *t, uint64_t now_ns)
 		now_ns - w->heard_ns > step_ns + 2 * NS_PER_S) {
 		worker_link_kill(w, "hung: its IO thread is silent");
 	}
-	if (busy || box.phase != BOX_IDLE)
+	if (busy || box.phase != BOX_IDLE || box.beside_ns)
 		(void)timer_set(&w->d->loop.timers, t, now_ns + watch_interval(w));
 }
 
@@ -671,6 +686,8 @@ json_t *worker_link_json(struct worker_link *w)
 		(json_int_t)w->health.running, "waiting", (json_int_t)w->health.waiting, "about", w->about);
 	if (o && *box.model)
 		(void)json_object_set_new(o, "model", json_string(box.model));
+	if (o && *box.beside)
+		(void)json_object_set_new(o, "loading", json_string(box.beside));
 	if (o && box.phase != BOX_IDLE && box.since_ns < now_ns)
 		(void)json_object_set_new(
 			o, "doing_ms", json_integer((json_int_t)((now_ns - box.since_ns) / NS_PER_MS)));

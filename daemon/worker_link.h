@@ -61,6 +61,7 @@ struct worker_link {
 	bool threaded;
 	struct watch end, words_fd; /* pidfd, or the thread's eventfd; the process's stderr */
 	char why[160];		    /* why it was killed by us; "" */
+	bool load_hung;		    /* ... a load beside the steps */
 	/* to be told */
 	struct list outgoing; /* requests, first come first served */
 	struct list controls; /* requests with something to cancel, pause, resume */

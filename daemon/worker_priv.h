@@ -86,6 +86,7 @@ struct orders { /* one producer (IO), one consumer (step) */
 };
 bool orders_push(struct orders *q, struct order o); /* false: full */
 bool orders_take(struct orders *q, struct order *o);
+void orders_wake(struct orders *q);		    /* [any thread] the consumer looks around soon */
 void orders_wait(struct orders *q, int timeout_ms); /* parks until there is one; -1: as long as it takes */
 
 struct outcomes { /* step and helper threads -> IO; rare, so a mutex will do */

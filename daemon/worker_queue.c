@@ -44,6 +44,8 @@ bool orders_take(struct orders *q, struct order *o)
 	return true;
 }
 
+void orders_wake(struct orders *q) { ring_bell(q->bell); }
+
 void orders_wait(struct orders *q, int timeout_ms)
 {
 	struct pollfd p = { .fd = q->bell, .events = POLLIN };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Models come and go: what is left of the memory for them, their tiers, the cost model that an earlier start has
- * learned. Step thread.
+ * learned. Step thread, but for loader_main.
  */
 #include "daemon/worker_step.h"
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 enum { KEY_BYTES = 16 };
 
-struct served *served_find(struct stepper *s, const char *name)
+struct served *served_find(const struct stepper *s, const char *name)
 {
 	for (uint32_t i = 0; i < s->n_served; i++)
 		if (!strcmp(s->served[i]->name, name))
@@ -229,7 +229,7 @@ static uint64_t memory_left(const struct stepper *s, const struct settings *set)
 	return MAX_OF(less(left, set->host_bytes), 1); /* 0 would mean no limit */
 }
 
-/* ---- load, unload ------------------------------------------------------------------------------------------------------- */
+/* ---- load --------------------------------------------------------------------------------------------------------------- */
 
 void worker_setup(struct stepper *s, struct command *c)
 {
@@ -257,6 +257,7 @@ static void served_free(struct served *m)
 		served_keep_cost(m);
 	cost_destroy(m->cost);
 	model_close(m->model);
+	backend_close(m->own);
 	mem_free(m);
 }
 
@@ -273,24 +274,25 @@ static int open_sched(struct stepper *s, struct served *m, const struct settings
 	return sched_create(&sc, &s->sink, &m->sched, e);
 }
 
-static int serve(struct stepper *s, struct command *c)
+/* A loaded model gets what it is served with; takes `model` and `own`. */
+static int serve(struct stepper *s, struct command *c, struct model *model, struct backend *own)
 {
 	const struct settings *set = &c->settings;
 	struct served *m = mem_zalloc(MEM_DAEMON, 1, sizeof *m);
 	int rc;
 
-	if (!m)
+	if (!m) {
+		model_close(model);
+		backend_close(own);
 		return error_set(&c->error, TENON_E_NOMEM, "model: out of memory");
+	}
 	m->owner = s;
+	m->model = model;
+	m->own = own;
 	m->restless = true;
 	m->host_limit_bytes = set->host_bytes;
 	memcpy(m->name, c->model, sizeof m->name);
-	c->options.path = c->path;
-	c->options.backend = s->backend;
-	c->options.memory_limit = memory_left(s, set);
-	rc = model_open(&c->options, &m->model, &c->error);
-	if (!rc)
-		rc = open_cost(s, m, set, &c->error);
+	rc = open_cost(s, m, set, &c->error);
 	if (!rc)
 		open_tiers(m, set);
 	if (!rc)
@@ -306,7 +308,50 @@ static int serve(struct stepper *s, struct command *c)
 	return TENON_OK;
 }
 
-void worker_load(struct stepper *s, struct command *c)
+/* ---- beside the steps ---------------------------------------------------------------------------------------------------- */
+
+static void *loader_main(void *arg)
+{
+	struct loader *l = arg;
+
+	(void)model_open(&l->c->options, &l->model, &l->c->error);
+	atomic_store(&l->done,
+		true); /* after everything, before the bell: the step thread looks when it is rung */
+	orders_wake(l->orders);
+	return NULL;
+}
+
+/* A device of its own, since one device is called from one thread at a time. False: it cannot be had. */
+static bool loader_start(struct stepper *s, struct command *c)
+{
+	struct loader *l = &s->loader;
+
+	if (backend_open(s->plugins, backend_name(s->backend), s->setup->device, &l->backend, NULL))
+		return false;
+	c->options.backend = l->backend;
+	l->c = c;
+	l->model = NULL;
+	l->orders = &s->w->orders;
+	atomic_store(&l->done, false);
+	if (pthread_create(&l->thread, NULL, loader_main, l)) {
+		backend_close(l->backend);
+		return false;
+	}
+	l->running = true;
+	box_beside(s->box, c->model);
+	return true;
+}
+
+static void loader_queue(struct loader *l, struct command *c)
+{
+	c->next = NULL;
+	if (!l->first)
+		l->last = &l->first;
+	*l->last = c;
+	l->last = &c->next;
+}
+
+static bool may_load(const struct stepper *s, struct command *c)
 {
 	if (!s->backend)
 		(void)error_set(&c->error, TENON_E_BACKEND, "model: the worker has no backend");
@@ -315,9 +360,78 @@ void worker_load(struct stepper *s, struct command *c)
 	else if (s->n_served == WORKER_MODELS_MAX)
 		(void)error_set(&c->error, TENON_E_NOMEM, "model: %d are loaded, which is the most",
 			WORKER_MODELS_MAX);
-	else
-		(void)serve(s, c);
+	return !c->error.code;
 }
+
+/* Nobody else is served: nobody is held up by a load in between. */
+bool worker_load(struct stepper *s, struct command *c)
+{
+	struct model *model = NULL;
+
+	if (s->loader.running) {
+		loader_queue(&s->loader, c);
+		return false;
+	}
+	if (!may_load(s, c))
+		return true;
+	c->options.path = c->path;
+	c->options.memory_limit = memory_left(s, &c->settings);
+	if (s->n_served && loader_start(s, c))
+		return false;
+	box_begin(s->box, BOX_LOAD, c->model);
+	c->options.backend = s->backend;
+	if (!model_open(&c->options, &model, &c->error))
+		(void)serve(s, c, model, NULL);
+	return true;
+}
+
+/* Takes the thread's outcome. */
+static void loader_finish(struct stepper *s)
+{
+	struct loader *l = &s->loader;
+	struct command *c = l->c;
+
+	(void)pthread_join(l->thread, NULL);
+	l->running = false;
+	box_beside(s->box, NULL);
+	if (l->model)
+		(void)serve(s, c, l->model, l->backend);
+	else
+		backend_close(l->backend);
+	worker_answer(s, c);
+}
+
+void worker_load_poll(struct stepper *s)
+{
+	struct loader *l = &s->loader;
+	struct command *c;
+
+	if (!l->running || !atomic_load(&l->done))
+		return;
+	loader_finish(s);
+	while (!l->running && (c = l->first) != NULL) {
+		l->first = c->next;
+		if (worker_load(s, c))
+			worker_answer(s, c);
+	}
+}
+
+void worker_load_stop(struct stepper *s)
+{
+	struct loader *l = &s->loader;
+	struct command *c;
+
+	if (l->running) {
+		backend_stop_slow_calls(l->backend);
+		loader_finish(s);
+	}
+	while ((c = l->first) != NULL) {
+		l->first = c->next;
+		command_free(c);
+	}
+}
+
+/* ---- unload -------------------------------------------------------------------------------------------------------------- */
 
 void served_close(struct stepper *s, uint32_t i)
 {

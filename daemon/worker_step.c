@@ -130,8 +130,16 @@ static void steer(struct stepper *s, const struct order *o)
 
 /* ---- commands ---------------------------------------------------------------------------------------------------------------- */
 
+void worker_answer(struct stepper *s, struct command *c)
+{
+	if (!c->reply && !c->error.code)
+		(void)error_set(&c->error, TENON_E_NOMEM, "worker: out of memory");
+	outcomes_push(&s->w->outcomes, c);
+}
+
 static void obey(struct stepper *s, struct command *c)
 {
+	bool later = false;
 	static const enum box_phase phases[] = {
 		[COMMAND_SETUP] = BOX_START, [COMMAND_LOAD] = BOX_LOAD, [COMMAND_UNLOAD] = BOX_UNLOAD
 	};
@@ -143,7 +151,7 @@ static void obey(struct stepper *s, struct command *c)
 		worker_setup(s, c);
 		break;
 	case COMMAND_LOAD:
-		worker_load(s, c);
+		later = !worker_load(s, c);
 		break;
 	case COMMAND_UNLOAD:
 		worker_unload(s, c);
@@ -160,11 +168,10 @@ static void obey(struct stepper *s, struct command *c)
 	default:
 		c->reply = worker_status_json(s);
 	}
-	if (!c->reply && !c->error.code)
-		(void)error_set(&c->error, TENON_E_NOMEM, "worker: out of memory");
 	box_begin(s->box, BOX_IDLE, NULL);
 	s->idle = true;
-	outcomes_push(&s->w->outcomes, c);
+	if (!later)
+		worker_answer(s, c);
 }
 
 /* ---- the thread ---------------------------------------------------------------------------------------------------------------- */
@@ -311,6 +318,7 @@ static void finish(struct stepper *s)
 {
 	struct order o;
 
+	worker_load_stop(s);
 	while (s->n_served)
 		served_close(s, s->n_served - 1);
 	backend_close(s->backend);
@@ -334,6 +342,7 @@ void *worker_step_main(void *worker)
 	};
 	while (!s.stop) {
 		take_orders(&s);
+		worker_load_poll(&s);
 		flush(&s);
 		if (s.stop)
 			break;

@@ -13,6 +13,7 @@ struct stepper;
 struct served {
 	char name[WORKER_NAME_BYTES];
 	struct model *model;
+	struct backend *own; /* its device, where it was loaded beside others; NULL: the worker's */
 	struct sched *sched;
 	struct stepper *owner;
 	struct cost_model *cost;
@@ -28,6 +29,18 @@ struct served {
 	uint32_t running, waiting; /* as last looked at */
 };
 
+/* A load beside the steps of others: a thread that reads a file and lets a device of its own take it. One at a time. */
+struct loader {
+	pthread_t thread;
+	bool running;
+	_Atomic bool done; /* set by the thread, last */
+	struct command *c; /* the thread's while it runs */
+	struct backend *backend;
+	struct model *model;
+	struct orders *orders;	       /* rung when done */
+	struct command *first, **last; /* loads that wait for it */
+};
+
 struct stepper {
 	struct worker *w;
 	struct link *tok;
@@ -38,14 +51,21 @@ struct stepper {
 	struct sched_sink sink;
 	struct served *served[WORKER_MODELS_MAX];
 	uint32_t n_served, turn; /* turn: who is asked first for the next step */
-	uint64_t memory_limit;
+	struct loader loader;
 	bool stop, failed, idle;
 };
 
+/* worker_step.c: the last word to a command */
+void worker_answer(struct stepper *s, struct command *c);
+
 /* worker_serve.c */
-struct served *served_find(struct stepper *s, const char *name); /* NULL: not loaded */
+struct served *served_find(const struct stepper *s, const char *name); /* NULL: not loaded */
 void worker_setup(struct stepper *s, struct command *c);
-void worker_load(struct stepper *s, struct command *c);
+/* True: done, or refused; false: goes on beside the steps, its outcome comes later (worker_load_poll). */
+bool worker_load(struct stepper *s, struct command *c);
+/* Takes what the loading thread has finished. */
+void worker_load_poll(struct stepper *s);
+void worker_load_stop(struct stepper *s); /* waits for it and throws it away */
 void worker_unload(struct stepper *s, struct command *c);
 void worker_configure(struct stepper *s, struct command *c);
 void served_close(struct stepper *s, uint32_t i);

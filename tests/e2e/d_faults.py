@@ -91,6 +91,26 @@ def test_a_load_that_kills():
         assert a.error and a.error.name == "backend" and "load of tiny" in a.error.text, a.error
 
 
+def test_a_load_does_not_stop_the_others():
+    """The second model's load hangs: the first one's answers come all the same, and the hung load is to blame."""
+    once = tempfile.mktemp(prefix="tn-once-")
+    with Daemon(fault("hang", at="model_open", call="2", once=once, extra="load_timeout_s = 3;")) as d, Client(d) as c:
+        ref = c.ask("steady", max_tokens=30, ignore_eos=1).key()
+        i = c.submit("x", model="tiny2", max_tokens=4, ignore_eos=1)
+        wait_until("a load beside the steps", lambda: d.status()["worker"].get("loading") == "tiny2")
+        for _ in range(5):
+            assert c.ask("steady", max_tokens=30, ignore_eos=1).key() == ref
+        assert "unavailable" not in d.status()["serving"], "it can be asked meanwhile"
+        assert not c.open[i].ended
+        a = c.finish(i)[0]
+        s = d.status()["worker"]
+        assert a.done and s["deaths"] == 1 and "load of tiny2" in s["last_death"], (a.error, s)
+        assert c.ask("steady", max_tokens=30, ignore_eos=1).key() == ref
+        c.close()
+        d.baseline()
+    os.unlink(once)
+
+
 def test_broken_files():
     with Daemon(BASE) as d, Client(d) as c:
         whole = open(TINY, "rb").read()
