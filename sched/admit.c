@@ -35,12 +35,14 @@ static bool place_for(const struct sched *s, uint32_t k, struct seq **victim)
 
 /* ---- pages ------------------------------------------------------------------------------------------------------------- */
 
-/* What running sequences still need for tokens that they have is promised to them. */
-static void add_promised(const struct sched *s, uint32_t need[KV_MAX_GROUPS])
+/* What running sequences still need for tokens that they have is promised to them, unless they would give way. */
+static void add_promised(const struct sched *s, uint32_t traffic_class, uint32_t need[KV_MAX_GROUPS])
 {
 	for (const struct seq *r = s->running.first; r; r = r->next[SEQ_IN_PLACE]) {
 		uint32_t more[KV_MAX_GROUPS];
 
+		if (seq_class(r) > traffic_class)
+			continue;
 		pages_need(s, r, r->n_tokens + 1u, more);
 		for (uint32_t g = 0; g < kv_pages_groups(s->pages); g++)
 			need[g] += more[g];
@@ -83,7 +85,7 @@ static void room_for(const struct sched *s, const struct seq *q, const struct pr
 		need[g] -= MIN_OF(need[g], found);
 		avail[g] = idle + kept - MIN_OF(kept, found);
 	}
-	add_promised(s, need);
+	add_promised(s, q->traffic_class, need);
 }
 
 /* An offline sequence leaves one page for each running one, so that it is not thrown out again at once. Nobody is
@@ -113,12 +115,12 @@ static bool pages_for(struct sched *s, struct seq *q, const struct prefix_hit *h
 }
 
 /* What is left of the pages when all promises are kept. */
-static void spare_pages(const struct sched *s, int64_t spare[KV_MAX_GROUPS])
+static void spare_pages(const struct sched *s, uint32_t traffic_class, int64_t spare[KV_MAX_GROUPS])
 {
 	uint32_t avail[KV_MAX_GROUPS], promised[KV_MAX_GROUPS] = { 0 };
 
 	pages_avail(s, avail);
-	add_promised(s, promised);
+	add_promised(s, traffic_class, promised);
 	for (uint32_t g = 0; g < kv_pages_groups(s->pages); g++)
 		spare[g] = (int64_t)avail[g] - promised[g];
 }
@@ -162,7 +164,7 @@ static bool still_blocked(const struct sched *s, uint32_t k)
 		return false;
 	if (s->blocked[k] != SCHED_WAIT_PAGES)
 		return true;
-	spare_pages(s, spare);
+	spare_pages(s, k, spare);
 	for (uint32_t g = 0; g < kv_pages_groups(s->pages); g++)
 		if (spare[g] > s->blocked_spare[k][g])
 			return false;
@@ -215,7 +217,7 @@ static void admit_class(struct sched *s, uint32_t k, uint32_t most, uint64_t now
 	if (!s->blocked[k] && s->n_running[k] >= s->c.max_running)
 		s->blocked[k] = no_place(s, k);
 	s->blocked_epoch[k] = looks == LOOKS ? UINT64_MAX : s->epoch;
-	spare_pages(s, s->blocked_spare[k]);
+	spare_pages(s, k, s->blocked_spare[k]);
 }
 
 /* Online work that waits for its turn, a place or pages. */
@@ -249,6 +251,7 @@ void sched_admit(struct sched *s, uint64_t now)
 void sched_admit_undo(struct sched *s, uint64_t now)
 {
 	uint32_t undone[SCHED_CLASSES] = { 0 };
+	bool held;
 
 	for (struct seq *q = s->running.first, *next; q; q = next) {
 		next = q->next[SEQ_IN_PLACE];
@@ -265,8 +268,8 @@ void sched_admit_undo(struct sched *s, uint64_t now)
 	for (uint32_t k = 0; k < SCHED_CLASSES; k++) {
 		if (!undone[k])
 			continue;
-		s->blocked[k] =
-			k == WIRE_OFFLINE && s->online_shape.n_tokens ? SCHED_WAIT_ONLINE : SCHED_WAIT_TURN;
-		s->blocked_epoch[k] = s->epoch;
+		held = k == WIRE_OFFLINE && s->online_shape.n_tokens;
+		s->blocked[k] = held ? SCHED_WAIT_ONLINE : SCHED_WAIT_TURN;
+		s->blocked_epoch[k] = held ? s->epoch : UINT64_MAX;
 	}
 }

@@ -71,9 +71,12 @@ bool pages_take(struct sched *s, struct seq *q, uint32_t n, uint64_t now)
 		if (free_pages(s, more) || evict(s, more, now))
 			return !block_table_cover(&q->table, s->pages, upto);
 		v = victim_for_pages(s, q, false);
-		if (!v)
+		if (v)
+			sched_preempt(s, v, true, now);
+		else if (q->lease) /* guards twins of its own pages where the backend is not invariant */
+			prefix_release(s->prefix, &q->lease);
+		else
 			return false;
-		sched_preempt(s, v, true, now);
 	}
 }
 
