@@ -18,7 +18,7 @@ struct mixed_kind { /* of all blocks of one kind */
 struct mixed_side { /* a server */
 	struct load_server *server;
 	struct mixed_kind kind[MIXED_WHATS];
-	struct buf efficiency, busy, step; /* of doubles, one a round */
+	struct buf efficiency, busy, step, gain; /* of doubles, one a round */
 	struct plot_panel panel;
 	uint64_t t0_ns;
 };

@@ -155,39 +155,54 @@ static int run_block(struct mixed *m, struct mixed_side *s, enum mixed_what what
 	return rc;
 }
 
+static double offline_rate(const struct load_block *b) { return b->offline_tokens / load_block_seconds(b); }
+
+/* What compares the blocks of one round. */
+static void keep_round(struct mixed_side *s, const struct load_block *b, double busy)
+{
+	const struct load_block *alone = &b[MIXED_OFFLINE], *loaded = &b[MIXED_LOADED],
+				*target = &b[MIXED_TARGET];
+
+	if (busy < 1 && alone->offline_tokens > 0)
+		keep(&s->efficiency, offline_rate(loaded) / (offline_rate(alone) * (1 - busy)));
+	if (alone->has_used && alone->used.steps)
+		keep(&s->step, (double)alone->used.step_ns / 1e6 / (double)alone->used.steps);
+	if (target->items && loaded->offline_tokens > 0)
+		keep(&s->gain, offline_rate(target) / offline_rate(loaded));
+}
+
+/* Blocks in which online and offline requests meet; with targets, both kinds take turns at being first. */
+static int run_mixed(
+	struct mixed *m, struct mixed_side *s, uint64_t round, struct load_block *b, struct error *e)
+{
+	const enum mixed_what order[2] = { round & 1 ? MIXED_TARGET : MIXED_LOADED,
+		round & 1 ? MIXED_LOADED : MIXED_TARGET };
+	int rc = TENON_OK;
+
+	for (int i = 0; i < 2 && !rc && !session_interrupted(); i++)
+		if (m->targets || order[i] == MIXED_LOADED)
+			rc = run_block(m, s, order[i], round, m->block_s, &b[order[i]], e);
+	return rc;
+}
+
 /* Offline-only blocks are shorter by the busy share, so that both kinds do the same mix of prompts and answers. */
 static int run_round(struct mixed *m, struct mixed_side *s, uint64_t round, struct error *e)
 {
 	struct load_block b[MIXED_WHATS] = { { 0 } };
-	double busy = 0, loaded;
+	double busy;
 	int rc = run_block(m, s, MIXED_ALONE, round, m->block_s, &b[MIXED_ALONE], e);
 
-	if (!rc) {
-		busy = load_block_busy(&b[MIXED_ALONE]);
+	busy = load_block_busy(&b[MIXED_ALONE]);
+	if (!rc)
 		keep(&s->busy, busy);
-		if (m->targets && !m->target_ms)
-			mixed_choose_target(m, s);
-		rc = session_interrupted()
-			? rc
-			: run_block(m, s, MIXED_LOADED, round, m->block_s, &b[MIXED_LOADED], e);
-	}
-	if (!rc && m->targets && !session_interrupted())
-		rc = run_block(m, s, MIXED_TARGET, round, m->block_s, &b[MIXED_TARGET], e);
+	if (!rc && m->targets && !m->target_ms)
+		mixed_choose_target(m, s);
+	rc = rc ? rc : run_mixed(m, s, round, b, e);
 	if (!rc && !session_interrupted())
 		rc = run_block(
 			m, s, MIXED_OFFLINE, round, m->block_s * MAX_OF(1 - busy, 0.2), &b[MIXED_OFFLINE], e);
-	if (!rc && !session_interrupted()) {
-		loaded = b[MIXED_LOADED].offline_tokens / load_block_seconds(&b[MIXED_LOADED]);
-		if (busy < 1 && b[MIXED_OFFLINE].offline_tokens > 0)
-			keep(&s->efficiency,
-				loaded /
-					(b[MIXED_OFFLINE].offline_tokens /
-						load_block_seconds(&b[MIXED_OFFLINE]) * (1 - busy)));
-		if (b[MIXED_OFFLINE].has_used && b[MIXED_OFFLINE].used.steps)
-			keep(&s->step,
-				(double)b[MIXED_OFFLINE].used.step_ns / 1e6 /
-					(double)b[MIXED_OFFLINE].used.steps);
-	}
+	if (!rc && !session_interrupted())
+		keep_round(s, b, busy);
 	for (int i = 0; i < MIXED_WHATS; i++)
 		load_block_free(&b[i]);
 	return rc;
@@ -276,6 +291,7 @@ static void side_init(
 	plot_panel_init(&s->panel);
 	buf_init(&s->efficiency, MEM_TOOL, 0);
 	buf_init(&s->busy, MEM_TOOL, 0);
+	buf_init(&s->gain, MEM_TOOL, 0);
 	buf_init(&s->step, MEM_TOOL, 0);
 	for (int i = 0; i < MIXED_WHATS; i++) {
 		buf_init(&s->kind[i].ttft, MEM_TOOL, 0);
@@ -289,6 +305,7 @@ static void side_finish(struct mixed_side *s)
 	plot_panel_finish(&s->panel);
 	buf_finish(&s->efficiency);
 	buf_finish(&s->busy);
+	buf_finish(&s->gain);
 	buf_finish(&s->step);
 	for (int i = 0; i < MIXED_WHATS; i++) {
 		buf_finish(&s->kind[i].ttft);

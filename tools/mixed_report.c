@@ -57,9 +57,6 @@ static double share(uint64_t part, uint64_t of) { return of ? (double)part / (do
 static void add_targets(struct mixed *m, json_t *report)
 {
 	struct mixed_kind *strict = &m->side[0].kind[MIXED_LOADED], *target = &m->side[0].kind[MIXED_TARGET];
-	struct bench_stat a, b;
-	size_t n;
-	double *v;
 
 	add_kind(m, report, MIXED_TARGET, "target.online.ttft", "target.online.tpot");
 	add_one(report, "target.tpot", "ms", m->target_ms);
@@ -70,12 +67,7 @@ static void add_targets(struct mixed *m, json_t *report)
 		&m->side[1].kind[MIXED_TARGET].rate, true);
 	(void)add(m, report, "strict.offline.rate", "tok/s", &strict->rate,
 		&m->side[1].kind[MIXED_LOADED].rate, true);
-	v = samples(&target->rate, &n);
-	bench_stat_of(v, n, &a);
-	v = samples(&strict->rate, &n);
-	bench_stat_of(v, n, &b);
-	if (b.median > 0)
-		add_one(report, "target.gain", "ratio", a.median / b.median);
+	(void)add(m, report, "target.gain", "ratio", &m->side[0].gain, &m->side[1].gain, true);
 }
 
 static void add_results(struct mixed *m, json_t *report)
