@@ -86,6 +86,7 @@ void prefix_destroy(struct prefix *p)
 {
 	if (!p)
 		return;
+	pins_finish(p);
 	nodes_destroy(p);
 	tiers_finish(p);
 	for (uint32_t g = 0; g < KV_MAX_GROUPS; g++)
@@ -93,7 +94,6 @@ void prefix_destroy(struct prefix *p)
 	mem_free(p->tenant);
 	mem_free(p->by_name);
 	mem_free(p->chain);
-	mem_free(p->pin);
 	mem_free(p);
 }
 

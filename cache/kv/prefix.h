@@ -74,7 +74,8 @@ void prefix_release(struct prefix *p, struct prefix_node **lease);
 /* Offers a sequence's pages: KV of tokens[0, n_valid) lies in `t` and is not written again. Offer before trimming
  * windows: what they leave behind may serve others. Nodes come for whole pages not in the tree yet (they
  * take a reference); `last`: also for a partly filled page at the end. The lease moves to the deepest node. With
- * `invariant`, pages of t that the tree holds already are exchanged for the tree's and freed. */
+ * `invariant`, pages of t that the tree holds already are exchanged for the tree's and freed; without, it is the tree that
+ * changes if its page is idle, and the lease ends before the first page that the tree and `t` have each their own of. */
 void prefix_offer(struct prefix *p, uint32_t tenant, const int32_t *tokens, uint32_t n_valid, bool last,
 	uint32_t traffic_class, uint64_t now_ns, struct block_table *t, struct prefix_node **lease);
 

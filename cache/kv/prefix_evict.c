@@ -76,16 +76,34 @@ static bool evict_window_page(struct prefix *p, uint32_t group)
 }
 
 /* ---- nodes --------------------------------------------------------------------------------------------------------- */
-static struct prefix_node *list_last(const struct prefix *p, enum node_list list)
+static bool in_use(const struct prefix *p, const struct prefix_node *n)
 {
-	return p->list[list].prev == &p->list[list] ? NULL : NODE_OF(p->list[list].prev, lru);
+	for (uint32_t g = 0; g < p->n_groups; g++)
+		if (n->have & p->whole & 1u << g && kv_page_refs(p->pages, g, n->page[g]) > 1)
+			return true;
+	return false;
 }
 
-static struct prefix_node *next_to_go(const struct prefix *p)
+/* The last of a list whose pages nobody uses; those in use, whose owner has no lease on them, go to the front. */
+static struct prefix_node *list_last_idle(struct prefix *p, enum node_list list)
 {
-	struct prefix_node *n = list_last(p, LIST_OFFLINE);
+	struct ring *head = &p->list[list];
 
-	return n ? n : list_last(p, LIST_ONLINE);
+	for (uint64_t i = p->status.nodes; i && head->prev != head; i--) {
+		struct prefix_node *n = NODE_OF(head->prev, lru);
+
+		if (!in_use(p, n))
+			return n;
+		node_list(p, n);
+	}
+	return NULL;
+}
+
+static struct prefix_node *next_to_go(struct prefix *p)
+{
+	struct prefix_node *n = list_last_idle(p, LIST_OFFLINE);
+
+	return n ? n : list_last_idle(p, LIST_ONLINE);
 }
 
 /* Without a record the node has no use any more, unless something hangs below it. */
@@ -147,7 +165,7 @@ bool prefix_evict(struct prefix *p, const uint32_t want[KV_MAX_GROUPS], uint64_t
 				return false;
 			continue;
 		}
-		n = next_to_go(p);
+		n = prefix_evictable(p, (uint32_t)__builtin_ctz(mask)) ? next_to_go(p) : NULL;
 		if (!n)
 			return false;
 		evict_node(p, n);
@@ -157,5 +175,7 @@ bool prefix_evict(struct prefix *p, const uint32_t want[KV_MAX_GROUPS], uint64_t
 
 uint32_t prefix_evictable(const struct prefix *p, uint32_t group)
 {
-	return p->windowed & 1u << group ? kv_pages_idle(p->pages, group) : p->evictable[group];
+	uint32_t idle = kv_pages_idle(p->pages, group);
+
+	return p->windowed & 1u << group ? idle : MIN_OF(idle, p->evictable[group]);
 }

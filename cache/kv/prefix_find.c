@@ -106,12 +106,11 @@ static void walk(struct prefix *p, struct prefix_node *n, const int32_t *tokens,
 	}
 }
 
-void prefix_find(struct prefix *p, uint32_t tenant, const int32_t *tokens, uint32_t n, struct prefix_hit *hit)
+void hit_find(struct prefix *p, uint32_t tenant, const int32_t *tokens, uint32_t n, struct prefix_hit *hit)
 {
 	struct prefix_node *root = tenant_root(p, tenant);
 
 	*hit = (struct prefix_hit){ 0 };
-	p->status.lookups++;
 	if (root)
 		walk(p, root, tokens, n, hit);
 	if (!hit->tiered || node_end(hit->tiered) <= hit->n_whole) {
@@ -120,6 +119,12 @@ void prefix_find(struct prefix *p, uint32_t tenant, const int32_t *tokens, uint3
 	}
 	hit->n_tiered = node_end(hit->tiered) - hit->n_whole;
 	count_records(p, hit);
+}
+
+void prefix_find(struct prefix *p, uint32_t tenant, const int32_t *tokens, uint32_t n, struct prefix_hit *hit)
+{
+	p->status.lookups++;
+	hit_find(p, tenant, tokens, n, hit);
 }
 
 /* ---- sharing ------------------------------------------------------------------------------------------------------- */
@@ -236,6 +241,11 @@ uint32_t prefix_share(struct prefix *p, const struct prefix_hit *hit, uint32_t t
 
 void prefix_release(struct prefix *p, struct prefix_node **lease)
 {
-	path_unguard(p, *lease);
+	struct prefix_node *n = *lease;
+
 	*lease = NULL;
+	if (!n)
+		return;
+	path_unguard(p, n);
+	node_prune(p, n);
 }

@@ -20,6 +20,14 @@ static void window_hold(
 	}
 }
 
+/* Before the nodes go: what pins hold is given back. */
+void pins_finish(struct prefix *p)
+{
+	for (size_t i = 0; i < p->n_pins; i++)
+		window_hold(p, p->pin[i].node, kv_page_unref);
+	mem_free(p->pin);
+}
+
 /* Pages per group that a pin at `at` would cost. */
 static void pin_cost(const struct prefix *p, const struct prefix_node *at, uint32_t cost[KV_MAX_GROUPS])
 {
@@ -97,8 +105,7 @@ int prefix_pin(
 	struct pin *pin;
 	int rc;
 
-	prefix_find(p, tenant, tokens, n, &hit);
-	p->status.lookups--;
+	hit_find(p, tenant, tokens, n, &hit);
 	if (!hit.safe)
 		return error_set(e, TENON_E_NOT_FOUND,
 			"pin: no whole page of this text is cached; run it once, then pin it");

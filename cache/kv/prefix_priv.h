@@ -131,6 +131,10 @@ struct prefix_node *tenant_root(const struct prefix *p, uint32_t tenant); /* NUL
 /* Groups that `n` must have for a prefix of `length` tokens. */
 uint8_t groups_needed(const struct prefix *p, const struct prefix_node *n, uint32_t length);
 
+/* ---- prefix_find.c, prefix_pin.c ------------------------------------------------------------------------------------- */
+void hit_find(struct prefix *p, uint32_t tenant, const int32_t *tokens, uint32_t n, struct prefix_hit *hit);
+void pins_finish(struct prefix *p);
+
 /* ---- prefix_evict.c -------------------------------------------------------------------------------------------------- */
 void window_link(struct prefix *p, struct prefix_node *n, uint32_t group);
 void window_unlink(struct prefix *p, const struct prefix_node *n, uint32_t group);

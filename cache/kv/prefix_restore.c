@@ -172,8 +172,7 @@ uint32_t prefix_restore(struct prefix *p, uint32_t tenant, const int32_t *tokens
 	uint32_t n_chain, length;
 
 	(void)now_ns;
-	prefix_find(p, tenant, tokens, n, &hit);
-	p->status.lookups--;
+	hit_find(p, tenant, tokens, n, &hit);
 	if (!hit.tiered || !chain_room(p, node_end(hit.tiered) / p->page_tokens))
 		return 0;
 	path_guard(p, hit.tiered);

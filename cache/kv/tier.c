@@ -7,6 +7,8 @@
 #include <sodium.h>
 #include <string.h>
 
+static uint64_t tier_now(const struct kv_tier *t) { return t->now_ns ? t->now_ns(t->ctx) : clock_now_ns(); }
+
 /* ---- life ---------------------------------------------------------------------------------------------------------- */
 static int geometry(struct kv_tier *t, const struct kv_tier_config *c, struct error *e)
 {
@@ -38,6 +40,8 @@ int kv_tier_open(const struct kv_tier_config *c, struct kv_tier **out, struct er
 	if (!t)
 		return error_set(e, TENON_E_NOMEM, "tier: out of memory");
 	t->fd = -1;
+	t->now_ns = c->now_ns;
+	t->ctx = c->ctx;
 	t->refuse_ns = TIER_REFUSE_NS;
 	t->media = c->path ? &tier_file : &tier_memory;
 	t->status.limit_bytes = c->limit_bytes;
@@ -274,7 +278,7 @@ static int put_failed(struct kv_tier *t, int rc, uint64_t now_ns, struct error *
 int kv_tier_put(struct kv_tier *t, const struct kv_record *r, const void *const data[KV_MAX_GROUPS],
 	uint32_t *slot, struct error *e)
 {
-	uint64_t start_ns = clock_now_ns();
+	uint64_t start_ns = tier_now(t);
 	uint32_t at = free_slot(t), cap = cap_for(t, at);
 	int rc;
 
@@ -296,7 +300,7 @@ int kv_tier_put(struct kv_tier *t, const struct kv_record *r, const void *const 
 		return put_failed(t, rc, start_ns, e);
 	slot_use(t, at, ++t->last_serial, r->first);
 	t->status.puts++;
-	rate(&t->status.write_bytes_per_ns, t->data_bytes, clock_now_ns() - start_ns);
+	rate(&t->status.write_bytes_per_ns, t->data_bytes, tier_now(t) - start_ns);
 	*slot = at;
 	return TENON_OK;
 }
@@ -304,7 +308,7 @@ int kv_tier_put(struct kv_tier *t, const struct kv_record *r, const void *const 
 int kv_tier_get(struct kv_tier *t, uint32_t slot, const struct kv_record *expect,
 	void *const data[KV_MAX_GROUPS], struct error *e)
 {
-	uint64_t start_ns = clock_now_ns();
+	uint64_t start_ns = tier_now(t);
 	uint8_t sum[TIER_SUM_BYTES];
 	const void *in[KV_MAX_GROUPS];
 	struct tier_head h;
@@ -322,7 +326,7 @@ int kv_tier_get(struct kv_tier *t, uint32_t slot, const struct kv_record *expect
 			goto bad;
 	}
 	t->status.gets++;
-	rate(&t->status.read_bytes_per_ns, t->data_bytes, clock_now_ns() - start_ns);
+	rate(&t->status.read_bytes_per_ns, t->data_bytes, tier_now(t) - start_ns);
 	return TENON_OK;
 bad:
 	t->status.bad++;

@@ -17,6 +17,8 @@ struct kv_tier_config {
 	uint8_t compat[32];   /* pages may be exchanged where this is equal */
 	uint32_t n_groups, page_tokens;
 	uint64_t page_bytes[KV_MAX_GROUPS];
+	uint64_t (*now_ns)(void *ctx); /* NULL: clock_now_ns */
+	void *ctx;
 };
 
 struct kv_tier;

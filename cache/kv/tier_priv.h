@@ -54,6 +54,8 @@ struct kv_tier {
 	uint64_t page_bytes[KV_MAX_GROUPS], data_bytes;
 	uint32_t head_bytes;
 	uint8_t compat[32];
+	uint64_t (*now_ns)(void *ctx);
+	void *ctx;
 	struct tier_slot *slot;	     /* [cap]; those behind n_slots are free and take no room in a file */
 	uint32_t n_slots, cap, hint; /* no free slot before hint */
 	uint64_t last_serial, refuse_until_ns, refuse_ns;

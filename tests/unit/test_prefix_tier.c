@@ -92,6 +92,15 @@ static uint32_t restore_all(struct scene *s, const int32_t *a, uint32_t n)
 	return sum;
 }
 
+/* A text that was run and lies in the tiers alone. */
+static void evicted_text(struct scene *s, int32_t *a, uint32_t n)
+{
+	text_make(a, n, 1);
+	(void)seq_run(&s->w, s->t, 0, a, n);
+	assert_true(world_evict(&s->w, (n + 3) / 4));
+	assert_int_equal(world_found(&s->w, s->t, a, n), 0);
+}
+
 static void what_was_evicted_comes_back(void **st)
 {
 	(void)st;
@@ -235,9 +244,7 @@ static void a_purge_reaches_the_tiers(void **st)
 
 	(void)st;
 	start(&s, 0, 200000);
-	text_make(a, 40, 1);
-	(void)seq_run(&s.w, s.t, 0, a, 40);
-	assert_true(world_evict(&s.w, 10));
+	evicted_text(&s, a, 40);
 	assert_true(status_of(&s).disk_bytes > 0);
 	assert_int_equal(prefix_purge(s.w.prefix, "t"), 0);
 	assert_int_equal(status_of(&s).disk_bytes, 0);
@@ -299,9 +306,7 @@ static void damage_costs_what_lies_behind_it(void **st)
 
 	(void)st;
 	start(&s, 0, 200000);
-	text_make(a, 40, 1);
-	(void)seq_run(&s.w, s.t, 0, a, 40);
-	assert_true(world_evict(&s.w, 10));
+	evicted_text(&s, a, 40);
 	assert_int_equal(stat(s.path, &file), 0);
 	flip(&s,
 		file.st_size - 3 * 32 -
@@ -319,6 +324,14 @@ static void damage_costs_what_lies_behind_it(void **st)
 	assert_int_equal(tiered(&s, a, 40, NULL), 24);
 	assert_int_equal(restore_all(&s, a, 40), 6);
 	assert_int_equal(seq_run(&s.w, s.t, 0, a, 40), 39);
+	/* at the very end of a text nothing of it stays */
+	(void)prefix_purge(s.w.prefix, NULL);
+	evicted_text(&s, a, 4);
+	assert_int_equal(status_of(&s).nodes, 2);
+	s.w.fail_write = 1;
+	assert_int_equal(prefix_restore(s.w.prefix, s.t, a, 4, FOREVER, 0), 0);
+	assert_int_equal(status_of(&s).nodes, 1);
+	assert_int_equal(status_of(&s).disk_bytes, 0);
 	finish(&s);
 }
 
@@ -330,11 +343,9 @@ static void a_restore_that_fails_leaves_nothing(void **st)
 
 	(void)st;
 	start(&s, 200000, 0);
-	text_make(a, 40, 1);
 	for (uint64_t at = 1; at <= 4; at++) { /* the at-th write: two pages a node */
 		(void)prefix_purge(s.w.prefix, NULL);
-		(void)seq_run(&s.w, s.t, 0, a, 40);
-		assert_true(world_evict(&s.w, 10));
+		evicted_text(&s, a, 40);
 		s.w.fail_write = at;
 		assert_int_equal(prefix_restore(s.w.prefix, s.t, a, 40, FOREVER, 0), (at - 1) / 2 * 2);
 		assert_int_equal(status_of(&s).tier_misses, at);
@@ -344,8 +355,7 @@ static void a_restore_that_fails_leaves_nothing(void **st)
 	}
 	/* no pages: nothing is restored, nothing lost either */
 	(void)prefix_purge(s.w.prefix, NULL);
-	(void)seq_run(&s.w, s.t, 0, a, 40);
-	assert_true(world_evict(&s.w, 10));
+	evicted_text(&s, a, 40);
 	seq_begin(&s.w, &other, prefix_tenant(s.w.prefix, "u"), 0, a, 40);
 	other.tokens = a;
 	assert_true(block_table_cover(&other.table, s.w.pages, 60) == 0);
@@ -386,9 +396,7 @@ static void predictions_come_from_reads(void **st)
 
 	(void)st;
 	start(&s, 0, 200000);
-	text_make(a, 40, 1);
-	(void)seq_run(&s.w, s.t, 0, a, 40);
-	assert_true(world_evict(&s.w, 10));
+	evicted_text(&s, a, 40);
 	assert_int_equal(tiered(&s, a, 40, &guess_ns), 40);
 	assert_true(guess_ns > 10 * NS_PER_MS);
 	(void)prefix_tend(
