@@ -261,7 +261,7 @@ void sched_admit_undo(struct sched *s, uint64_t now)
 		q->fresh = false;
 		share_let_go(s, q, true);
 		queue_leave(s, q);
-		if (s->prefix && q->reuse)
+		if (!q->past || (s->prefix && q->reuse))
 			pages_drop(s, q, false, now);
 		queue_enter(s, q, SEQ_QUEUED);
 	}

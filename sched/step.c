@@ -182,19 +182,10 @@ static void account(struct sched *s, uint64_t ns)
 	cost_observe(s->cost, &s->shape, ns);
 }
 
-/* Nothing to run: until something happens, nothing will. */
-static int idle(struct sched *s, bool restored, uint64_t now)
-{
-	if (restored || (s->running.n && !sched_held(s, now) && end_hopeless(s)))
-		return TENON_OK;
-	s->stuck = true;
-	return TENON_E_AGAIN;
-}
-
 int sched_step(struct sched *s, struct error *e)
 {
 	uint64_t now = sched_now(s), t0, t1;
-	bool restored = false;
+	bool restored = false, progress;
 	int rc;
 
 	s->step_no++;
@@ -206,9 +197,12 @@ int sched_step(struct sched *s, struct error *e)
 	pages_prepare(s, now);
 	sched_plan(s, now);
 	start_all(s, now);
+	progress = restored || s->n_plan || end_hopeless(s);
 	sched_admit_undo(s, now);
-	if (!s->n_plan)
-		return idle(s, restored, now);
+	if (!s->n_plan) {
+		s->stuck = !progress; /* until something happens */
+		return progress ? TENON_OK : TENON_E_AGAIN;
+	}
 	t0 = sched_now(s);
 	rc = s->c.engine.step(s->c.engine.ctx, s->plan, s->n_plan, e);
 	t1 = sched_now(s);
