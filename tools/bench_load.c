@@ -16,6 +16,9 @@ int bench_load_option(const char *cmd, int c, const char *arg, struct bench_load
 	case 1010:
 		o->text = arg;
 		return 1;
+	case 1015:
+		o->tokenizer = arg;
+		return 1;
 	case 1011:
 		o->vs_url = arg;
 		return 1;
@@ -35,6 +38,9 @@ int bench_load_check(const char *cmd, const struct bench_load_options *o)
 	if (o->so.socket && o->kv_mib)
 		return cli_usage(cmd,
 			"--socket: a running daemon has its own memory for keys and values; leave --kv-mib out");
+	if (o->tokenizer && !o->so.socket)
+		return cli_usage(
+			cmd, "--tokenizer: only with --socket; a private daemon takes the file itself");
 	return session_options_check(cmd, &o->so);
 }
 
@@ -98,7 +104,8 @@ int bench_load_wake(struct bench_load *l, struct load_server *s, struct error *e
 
 int bench_load_open(struct bench_load *l, struct bench_load_options *o, uint32_t n_clients, struct error *e)
 {
-	int rc = cli_model_path(o->model ? o->model : SESSION_DEFAULT_MODEL, l->path, sizeof l->path, e);
+	const char *file = o->tokenizer ? o->tokenizer : o->model ? o->model : SESSION_DEFAULT_MODEL;
+	int rc = cli_model_path(file, l->path, sizeof l->path, e);
 
 	rc = rc ? rc : load_text_open(&l->text, l->path, o->text, e);
 	if (!rc && o->vs_url) {

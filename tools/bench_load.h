@@ -7,7 +7,7 @@
 #include "tools/load.h"
 
 struct bench_load_options {
-	const char *model, *text, *vs_url;
+	const char *model, *tokenizer, *text, *vs_url;
 	struct session_options so;
 	uint64_t seed, kv_mib; /* kv_mib 0: room for kv_tokens */
 	uint64_t kv_tokens;
@@ -15,11 +15,12 @@ struct bench_load_options {
 };
 #define BENCH_LOAD_LONGS                                                                                         \
 	SESSION_LONG_OPTIONS, { "text", 1, NULL, 1010 }, { "vs-url", 1, NULL, 1011 }, { "seed", 1, NULL, 1012 }, \
-		{ "kv-mib", 1, NULL, 1013 }, { "json", 0, NULL, 1014 }, { "help", 0, NULL, 'h' }
+		{ "kv-mib", 1, NULL, 1013 }, { "tokenizer", 1, NULL, 1015 }, { "json", 0, NULL, 1014 }, { "help", 0, NULL, 'h' }
 #define BENCH_LOAD_HELP                                                                                           \
 	SESSION_HELP                                                                                              \
 	"      --kv-mib N        memory for keys and values of a private daemon (default: room for the load)\n"  \
 	"      --vs-url URL      llama.cpp's server with the same model: same prompts, same clients, in turn\n"   \
+	"      --tokenizer M     with --socket: the model's file or name here, when -m is a name of the daemon's own\n"   \
 	"      --text FILE       where prompts are cut from (default: the GPL-3 of Debian's common-licenses)\n"   \
 	"      --seed N          of arrivals and prompts (default 1)\n"                                           \
 	"      --json\n      --help\n"
