@@ -22,6 +22,9 @@ noinst_LTLIBRARIES += libcpu_avx2.la
 libcpu_avx2_la_SOURCES = plugins/cpu/elem_avx2.c plugins/cpu/attn_avx2.c plugins/cpu/avx2.h
 libcpu_avx2_la_CFLAGS = $(AM_CFLAGS) -mavx2 -mfma -mf16c
 plugins_cpu_cpu_la_LIBADD += libcpu_avx2.la
+noinst_PROGRAMS += bench/bench_attn
+bench_bench_attn_SOURCES = bench/bench_attn.c plugins/cpu/attn.c plugins/cpu/half.h
+bench_bench_attn_LDADD = libcpu_avx2.la -lm
 endif
 
 plugins/cpu/.libs/cpu.plugin: $(srcdir)/plugins/cpu/cpu.plugin plugins/cpu/cpu.la
