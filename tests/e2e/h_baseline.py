@@ -92,6 +92,7 @@ def test_deaths():
             for _ in range(rnd.randrange(0, 30)):
                 c.next(0)
             c.close()  # with everything open: to the daemon the same as a death
+        d.ctl("load", "tiny")
         for _ in range(10):
             death()
         before = held(d)
