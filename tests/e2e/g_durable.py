@@ -69,6 +69,7 @@ def test_names_belong_to_tenants():
     with Daemon(TENANTS + "step_seqs = 1;\n") as d, Client(d) as c, Client(d) as other:
         hold = [c.submit("hold", max_tokens=1900, ignore_eos=1) for _ in range(8)]
         i = submit(c, "x")
+        wait_until("the daemon knows it", lambda: state(d, "x"))
         assert collect(other, "x", tenant="batch").error.name == "not_found"
         e = other.finish(submit(other, "x"))[0].error
         assert e.name == "busy" and "another name" in e.text, e
