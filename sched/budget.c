@@ -131,12 +131,11 @@ uint64_t budget_offline(const struct sched *s, uint64_t alone_ns, uint64_t now)
 }
 
 /* A slice for bringing pages back, before the step itself. */
-uint64_t budget_restore(const struct sched *s, uint64_t now)
+uint64_t budget_restore(const struct sched *s)
 {
 	struct cost_shape decodes = { 0 };
 	uint64_t alone;
 
-	(void)now;
 	for (const struct seq *q = s->running.first; q; q = q->next[SEQ_IN_PLACE])
 		if (q->traffic_class == WIRE_ONLINE && seq_left(q) == 1)
 			cost_shape_add(&decodes, q->past, 1, 1);

@@ -142,7 +142,7 @@ bool share_restore(struct sched *s, uint64_t budget_ns, uint64_t now);
 void sched_plan(struct sched *s, uint64_t now);
 uint64_t budget_prompts(const struct sched *s, uint64_t alone_ns, uint64_t now);
 uint64_t budget_offline(const struct sched *s, uint64_t alone_ns, uint64_t now);
-uint64_t budget_restore(const struct sched *s, uint64_t now);
+uint64_t budget_restore(const struct sched *s);
 uint64_t seq_ttft_deadline(const struct sched *s, const struct seq *q);
 bool seq_ttft_missed(const struct sched *s, const struct seq *q);
 

@@ -28,8 +28,9 @@ struct seq {
 	struct seq *same_hash;		/* id table */
 	uint32_t queue_at, deadline_at; /* own index in those heaps */
 	enum seq_place place;
-	bool paused, started, answered;	   /* answered: first new token was told */
-	bool fresh;			   /* has a place, was in no step since */
+	bool paused, started, answered; /* answered: first new token was told */
+	bool fresh;			/* has a place, was in no step since */
+	bool over_again;		/* gave all its pages up for its own sake, and got no further since */
 	bool reuse, pin, prefilled, holds; /* holds: has pages without a place, is in that list */
 	bool restored;			   /* its tier was asked already */
 	uint64_t id, order;		   /* order of arrival here */

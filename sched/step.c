@@ -56,8 +56,9 @@ static void start_all(struct sched *s, uint64_t now)
 			start(s, s->planned[i], now);
 }
 
-/* Running sequences, and none of them gets a page though nobody else could hold one: pins do. */
-static bool end_hopeless(struct sched *s)
+/* Running sequences, and none of them gets a page though nobody else could hold one. Its own pages may be in the way (twins
+ * of cached ones): it starts over from the cache once. After that only pins can be the cause. */
+static bool end_hopeless(struct sched *s, uint64_t now)
 {
 	struct seq *worst = NULL;
 
@@ -66,6 +67,11 @@ static bool end_hopeless(struct sched *s)
 			worst = q;
 	if (!worst || s->holders.n)
 		return false;
+	if (worst->table.n_pages && !worst->over_again) {
+		worst->over_again = true;
+		sched_preempt(s, worst, true, now);
+		return true;
+	}
 	sched_end_error(s, worst, TENON_E_NOMEM,
 		"request: pinned prefixes hold the KV pages that it needs; unpin some or raise kv_bytes");
 	return true;
@@ -127,6 +133,8 @@ static void charge_prompt(struct sched *s, struct seq *q)
 		tenant_charge(q->tenant, to - from);
 		s->st.class[q->traffic_class].prompt_tokens += to - from;
 	}
+	if (q->past > q->most_past)
+		q->over_again = false;
 	q->most_past = MAX_OF(q->most_past, q->past);
 }
 
@@ -182,27 +190,41 @@ static void account(struct sched *s, uint64_t ns)
 	cost_observe(s->cost, &s->shape, ns);
 }
 
+enum { DECISIONS = 4 };
+
+/* Who runs and what of it. False: nothing can. */
+static bool decide(struct sched *s, uint64_t now)
+{
+	bool progress = false;
+
+	for (uint32_t i = 0; i < DECISIONS; i++) {
+		sched_admit(s, now);
+		if (s->restoring.n && !i)
+			progress = share_restore(s, budget_restore(s), now);
+		pages_prepare(s, now);
+		sched_plan(s, now);
+		start_all(s, now);
+		if (s->n_plan || !end_hopeless(s, now))
+			break;
+		progress = true;
+	}
+	sched_admit_undo(s, now);
+	s->stuck = !s->n_plan && !progress; /* until something happens */
+	return !s->stuck;
+}
+
 int sched_step(struct sched *s, struct error *e)
 {
 	uint64_t now = sched_now(s), t0, t1;
-	bool restored = false, progress;
 	int rc;
 
 	s->step_no++;
 	expire(s, now);
 	owed_begin(s, now);
-	sched_admit(s, now);
-	if (s->restoring.n)
-		restored = share_restore(s, budget_restore(s, now), now);
-	pages_prepare(s, now);
-	sched_plan(s, now);
-	start_all(s, now);
-	progress = restored || s->n_plan || end_hopeless(s);
-	sched_admit_undo(s, now);
-	if (!s->n_plan) {
-		s->stuck = !progress; /* until something happens */
-		return progress ? TENON_OK : TENON_E_AGAIN;
-	}
+	if (!decide(s, now))
+		return TENON_E_AGAIN;
+	if (!s->n_plan)
+		return TENON_OK;
 	t0 = sched_now(s);
 	rc = s->c.engine.step(s->c.engine.ctx, s->plan, s->n_plan, e);
 	t1 = sched_now(s);
