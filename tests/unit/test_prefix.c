@@ -144,15 +144,16 @@ static void equal_work_is_kept_once(void **st)
 /* Without that: the tree takes a twin that is in use for its own idle one, and does not hold what is not. */
 static void idle_twins_give_way(void **st)
 {
-	struct world w = ONE_GROUP(12);
+	struct world w = ONE_GROUP(15);
 	struct seq s[2];
-	int32_t a[24];
+	int32_t a[24], b[8];
 	uint32_t t;
 
 	(void)st;
 	world_open(&w);
 	t = prefix_tenant(w.prefix, "t");
 	text_make(a, 24, 1);
+	text_make(b, 8, 900);
 	for (int i = 0; i < 2; i++)
 		seq_begin(&w, &s[i], t, 0, a, 24);
 	assert_true(seq_compute(&w, &s[0], 20));
@@ -166,13 +167,17 @@ static void idle_twins_give_way(void **st)
 	assert_null(s[1].lease);
 	assert_int_equal(world_found(&w, t, a, 24), 24);
 	assert_int_equal(prefix_evictable(w.prefix, 0), 0);
+	(void)seq_run(&w, t, 0, b, 8);
+	assert_true(world_evict(&w, 1)); /* not the one that is in use, though it came before */
+	assert_int_equal(world_found(&w, t, a, 24), 24);
+	assert_int_equal(world_found(&w, t, b, 8), 4);
 	assert_false(world_evict(&w, 12));
 	assert_int_equal(world_found(&w, t, a, 24), 24);
 	seq_drop(&w, &s[0]);
 	assert_int_equal(prefix_evictable(w.prefix, 0), 5);
 	seq_offer(&w, &s[1], false);
 	assert_int_equal(prefix_evictable(w.prefix, 0), 0);
-	assert_int_equal(kv_pages_free(w.pages, 0), 12 - 6);
+	assert_int_equal(kv_pages_free(w.pages, 0), 15 - 6);
 	assert_false(world_evict(&w, 12));
 	assert_int_equal(world_found(&w, t, a, 24), 24);
 	seq_drop(&w, &s[1]);

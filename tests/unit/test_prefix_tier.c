@@ -237,6 +237,34 @@ static void a_restart_finds_what_was_saved(void **st)
 	finish(&s);
 }
 
+/* The same record twice in a file: one is dropped, or it would never make room. */
+static void a_doubled_record_is_dropped(void **st)
+{
+	struct scene s = { .w = { .n_groups = 1, .page_tokens = 4, .n_pages = { 16 } } };
+	uint64_t page[4], bytes;
+	void *data[KV_MAX_GROUPS] = { page };
+	uint32_t slot = KV_TIER_NONE, again;
+	int32_t a[40], tokens[4];
+	struct kv_record r;
+
+	(void)st;
+	start(&s, 0, 200000);
+	evicted_text(&s, a, 40);
+	bytes = status_of(&s).disk_bytes;
+	while (kv_tier_each(s.w.config.disk, &slot, &r, tokens) && r.first < 20)
+		;
+	assert_int_equal(kv_tier_get(s.w.config.disk, slot, &r, data, NULL), TENON_OK);
+	assert_int_equal(
+		kv_tier_put(s.w.config.disk, &r, (const void *[KV_MAX_GROUPS]){ page }, &again, NULL),
+		TENON_OK);
+	assert_true(status_of(&s).disk_bytes > bytes);
+	restart(&s);
+	assert_int_equal(status_of(&s).disk_bytes, bytes);
+	assert_int_equal(restore_all(&s, a, 40), 10);
+	assert_int_equal(seq_run(&s.w, s.t, 0, a, 40), 39);
+	finish(&s);
+}
+
 static void a_purge_reaches_the_tiers(void **st)
 {
 	struct scene s = { .w = { .n_groups = 1, .page_tokens = 4, .n_pages = { 16 } } };
@@ -509,6 +537,7 @@ int main(void)
 		cmocka_unit_test(a_small_tier_is_not_churned),
 		cmocka_unit_test(the_host_hands_down_to_the_disk),
 		cmocka_unit_test(a_restart_finds_what_was_saved),
+		cmocka_unit_test(a_doubled_record_is_dropped),
 		cmocka_unit_test(a_purge_reaches_the_tiers),
 		cmocka_unit_test(limits_change_while_running),
 		cmocka_unit_test(damage_costs_what_lies_behind_it),
