@@ -86,12 +86,19 @@ static void plan_add(struct sched *s, struct seq *q, uint32_t n)
 	cost_shape_add(&s->shape, q->past, n, last);
 }
 
-static void plan_online_decodes(struct sched *s)
+/* Returns what those take alone that wait for their next token; the last token of a prompt goes along. */
+static uint64_t plan_online_decodes(struct sched *s)
 {
 	uint32_t n = gather(s, WIRE_ONLINE, true, longest_ago);
+	struct cost_shape alone = { 0 };
 
-	for (uint32_t i = 0; i < n && tokens_left(s); i++)
+	for (uint32_t i = 0; i < n && tokens_left(s); i++) {
 		plan_add(s, s->pick[i], 1);
+		if (s->pick[i]->answered)
+			cost_shape_add(&alone, s->pick[i]->past, 1, 1);
+	}
+	s->online_shape = s->shape;
+	return cost_predict_ns(s->cost, &alone);
 }
 
 /* `least`: tokens of the first one whatever the budget says. False: time ran out before all had their part. */
@@ -157,9 +164,7 @@ void sched_plan(struct sched *s, uint64_t now)
 	s->n_plan = 0;
 	s->left_out = false;
 	s->shape = (struct cost_shape){ 0 };
-	plan_online_decodes(s);
-	s->online_shape = s->shape;
-	alone = cost_predict_ns(s->cost, &s->shape);
+	alone = plan_online_decodes(s);
 	n = s->n_plan;
 	if (owed_much(s))
 		plan_offline(s, alone, now);
