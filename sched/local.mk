@@ -6,7 +6,7 @@ libsched_la_SOURCES = sched/admit.c sched/budget.c sched/calibrate.c sched/check
 	sched/preempt.c sched/queue.c sched/sched.c sched/sched.h sched/sched_priv.h sched/seq.c sched/seq.h \
 	sched/share.c sched/step.c sched/tenant.c
 libsched_la_LIBADD = libcache_kv.la libsampling.la -lm
-EXTRA_DIST += sched/README.md
+EXTRA_DIST += sched/README.md docs/scheduling.md
 
 if HAVE_CMOCKA
 check_PROGRAMS += tests/unit/test_cost tests/unit/test_sched tests/unit/test_sched_policy
