@@ -77,7 +77,11 @@ static void on_begin(const struct wire_head *h, const uint8_t *body)
 		.n_history = f.r.n_history,
 		.history_text = (uint32_t)f.r.history_text_bytes,
 		.payload_bytes = (uint32_t)f.r.payload_bytes,
+		.tenant_weight = f.r.tenant_weight,
+		.flags = f.r.flags,
+		.job_bytes = f.r.job_bytes,
 		.whole = h->flags & WIRE_LAST };
+	memcpy(r->tenant, f.tenant, f.r.tenant_bytes);
 	memcpy(r->payload, f.payload, MIN_OF(f.payload_here, sizeof r->payload - 1));
 	memcpy(r->history, f.history, 4 * MIN_OF(f.r.n_history, (uint32_t)COUNT_OF(r->history)));
 }

@@ -12,7 +12,8 @@ struct fake_request {
 	uint64_t id;
 	uint32_t n_history, history_text;
 	int32_t history[64];
-	char payload[64];
+	char payload[64], tenant[64];
+	uint32_t tenant_weight, flags, job_bytes;
 	uint32_t payload_bytes;
 	bool whole, cancelled, paused;
 };
