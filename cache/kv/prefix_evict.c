@@ -68,7 +68,7 @@ static bool evict_window_page(struct prefix *p, uint32_t group)
 	if (!n)
 		return false;
 	if (!n->n_guards)
-		(void)node_save(p, n, false);
+		(void)node_save(p, n, true);
 	node_detach(p, n, group);
 	p->status.evicted_pages++;
 	node_prune(p, n);
@@ -109,7 +109,7 @@ static struct prefix_node *next_to_go(struct prefix *p)
 /* Without a record the node has no use any more, unless something hangs below it. */
 static void evict_node(struct prefix *p, struct prefix_node *n)
 {
-	(void)node_save(p, n, false);
+	(void)node_save(p, n, true);
 	node_unlist(p, n);
 	for (uint32_t g = 0; g < p->n_groups; g++) {
 		p->status.evicted_pages += n->have >> g & 1u;

@@ -18,6 +18,7 @@
 enum { TIER_HOST, TIER_DISK, N_TIERS };
 enum { N_CLASSES = 2 }; /* 0 online, 1 offline */
 enum node_list { LIST_NONE, LIST_ONLINE, LIST_OFFLINE, LIST_GHOSTS, N_NODE_LISTS };
+enum tier_room { ROOM_FREE, ROOM_OF_GHOSTS, ROOM_ANY }; /* at whose cost a record may be kept */
 enum { CHAIN_BYTES = 32, TENANT_BYTES = sizeof((struct kv_record *)0)->tenant };
 #define MAX_NODE_BYTES_DEFAULT (UINT64_C(64) << 20)
 
@@ -147,13 +148,14 @@ void tiers_finish(struct prefix *p);
 void tiers_rebuild(struct prefix *p); /* nodes for what is found in the disk tier */
 bool tier_any(const struct prefix *p);
 bool node_is_saved(const struct prefix_node *n); /* all that it has, in one record */
-/* Into a tier that has or can make room; ghosts_only: at the cost of evicted nodes alone. True: it is there now. */
-bool node_save(struct prefix *p, struct prefix_node *n, bool ghosts_only);
+/* Into a tier that has or can make room; leaving: its pages go now, else only at the cost of nodes that have none. True: it
+ * is there now. */
+bool node_save(struct prefix *p, struct prefix_node *n, bool leaving);
 void node_drop_record(struct prefix *p, struct prefix_node *n, uint32_t tier);
 void tier_touch(struct prefix *p, struct prefix_node *n);
 void tier_own(struct prefix *p, struct prefix_node *n, uint32_t tier, uint32_t slot, uint8_t groups);
 void tier_disown(struct prefix *p, struct prefix_node *n, uint32_t tier);
-bool tier_room(struct prefix *p, uint32_t tier, uint32_t slot); /* for the owner of this slot */
+bool tier_reserve(struct prefix *p, uint32_t tier, uint32_t slot); /* room to note the owner of this slot */
 uint64_t prefix_now_ns(const struct prefix *p);
 struct kv_record node_record(const struct prefix *p, const struct prefix_node *n, uint8_t groups);
 void record_scratch(const struct prefix *p, uint8_t groups, uint8_t *scratch, void *data[KV_MAX_GROUPS]);

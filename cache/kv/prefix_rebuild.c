@@ -93,7 +93,7 @@ static void rebuild_record(
 	uint32_t tenant = prefix_tenant(p, r->tenant);
 	struct prefix_node *parent = find_parent(p, t, r, tenant), *n = NULL;
 
-	if (parent && tier_room(p, tier, slot))
+	if (parent && tier_reserve(p, tier, slot))
 		n = adopt(p, parent, r, tenant);
 	if (!n || n->kept[tier]) {
 		kv_tier_drop(p->tier[tier].t, slot);

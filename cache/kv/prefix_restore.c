@@ -232,7 +232,7 @@ bool prefix_tend(struct prefix *p, uint64_t budget_ns, uint64_t now_ns)
 
 			if (node_is_saved(n))
 				continue;
-			if (!node_save(p, n, true))
+			if (!node_save(p, n, false))
 				goto done;
 			if (prefix_now_ns(p) - start_ns >= budget_ns)
 				return true;

@@ -72,7 +72,7 @@ void record_scratch(const struct prefix *p, uint8_t groups, uint8_t *scratch, vo
 }
 
 /* ---- who has which record ------------------------------------------------------------------------------------------ */
-bool tier_room(struct prefix *p, uint32_t tier, uint32_t slot)
+bool tier_reserve(struct prefix *p, uint32_t tier, uint32_t slot)
 {
 	struct tier *t = &p->tier[tier];
 	uint32_t cap = MAX_OF(slot + 1, t->cap * 2);
@@ -136,7 +136,7 @@ static void record_put(struct prefix *p, struct prefix_node *n, uint32_t tier, u
 	memcpy(in, data, sizeof in);
 	if (kv_tier_put(p->tier[tier].t, &r, in, &slot, NULL))
 		p->status.tier_misses++;
-	else if (tier_room(p, tier, slot))
+	else if (tier_reserve(p, tier, slot))
 		tier_own(p, n, tier, slot, groups);
 	else
 		kv_tier_drop(p->tier[tier].t, slot);
@@ -149,7 +149,14 @@ static struct prefix_node *oldest_kept(const struct prefix *p, uint32_t tier)
 	return head->prev == head ? NULL : NODE_OF(head->prev, tier[tier]);
 }
 
-static bool make_room(struct prefix *p, uint32_t tier, bool ghosts_only);
+static bool make_room(struct prefix *p, uint32_t tier, enum tier_room room);
+
+/* What leaves the device or the host in the midst of work. Offline work without end would write all that it ever computed
+ * to the disk, at the cost of what is there: it gets what is free. */
+static enum tier_room room_when_leaving(const struct prefix_node *n, uint32_t tier)
+{
+	return tier == TIER_DISK && n->traffic_class ? ROOM_FREE : ROOM_ANY;
+}
 
 /* A host's record goes on to the disk, as far as there is one. */
 static void demote(struct prefix *p, struct prefix_node *n)
@@ -157,7 +164,7 @@ static void demote(struct prefix *p, struct prefix_node *n)
 	struct kv_record r = node_record(p, n, n->kept[TIER_HOST]);
 	void *data[KV_MAX_GROUPS];
 
-	if (n->kept[TIER_DISK] || !make_room(p, TIER_DISK, false))
+	if (n->kept[TIER_DISK] || !make_room(p, TIER_DISK, room_when_leaving(n, TIER_DISK)))
 		return;
 	record_scratch(p, n->kept[TIER_HOST], p->scratch_out, data);
 	if (kv_tier_get(p->tier[TIER_HOST].t, n->slot[TIER_HOST], &r, data, NULL))
@@ -166,8 +173,8 @@ static void demote(struct prefix *p, struct prefix_node *n)
 		record_put(p, n, TIER_DISK, n->kept[TIER_HOST], data);
 }
 
-/* Until one more record fits, the oldest ones leave; ghosts_only: not those of nodes that still have their pages. */
-static bool make_room(struct prefix *p, uint32_t tier, bool ghosts_only)
+/* Until one more record fits, the oldest ones leave, as far as `room` lets them. */
+static bool make_room(struct prefix *p, uint32_t tier, enum tier_room room)
 {
 	struct tier *t = &p->tier[tier];
 
@@ -176,7 +183,7 @@ static bool make_room(struct prefix *p, uint32_t tier, bool ghosts_only)
 	while (!kv_tier_has_room(t->t)) {
 		struct prefix_node *old = oldest_kept(p, tier);
 
-		if (!old || (ghosts_only && old->have))
+		if (!old || room == ROOM_FREE || (room == ROOM_OF_GHOSTS && old->have))
 			return false;
 		if (tier == TIER_HOST)
 			demote(p, old);
@@ -199,7 +206,7 @@ bool node_is_saved(const struct prefix_node *n)
 	return !(n->have & ~n->kept[TIER_HOST]) || !(n->have & ~n->kept[TIER_DISK]);
 }
 
-bool node_save(struct prefix *p, struct prefix_node *n, bool ghosts_only)
+bool node_save(struct prefix *p, struct prefix_node *n, bool leaving)
 {
 	uint64_t start_ns;
 	void *data[KV_MAX_GROUPS];
@@ -209,7 +216,7 @@ bool node_save(struct prefix *p, struct prefix_node *n, bool ghosts_only)
 	start_ns = prefix_now_ns(p);
 	for (uint32_t i = 0; i < N_TIERS && !node_is_saved(n); i++) {
 		node_drop_record(p, n, i);
-		if (!make_room(p, i, ghosts_only))
+		if (!make_room(p, i, leaving ? room_when_leaving(n, i) : ROOM_OF_GHOSTS))
 			continue;
 		record_scratch(p, n->have, p->scratch_out, data);
 		if (!read_pages(p, n, data))

@@ -185,6 +185,37 @@ static void a_small_tier_is_not_churned(void **st)
 	finish(&s);
 }
 
+/* Offline work that goes on and on does not push from the disk what somebody waited for, nor write for ever. */
+static void offline_work_takes_free_room_of_a_disk(void **st)
+{
+	struct scene s = { .w = { .n_groups = 1, .page_tokens = 4, .n_pages = { 16 } } };
+	uint64_t saved;
+	int32_t a[40], b[40];
+
+	(void)st;
+	start(&s, 0, 24000);
+	evicted_text(&s, a, 40);
+	for (int32_t i = 1; i < 20; i++) {
+		text_make(b, 40, i * 1000);
+		(void)seq_run(&s.w, s.t, 1, b, 40);
+	}
+	saved = status_of(&s).saved_pages;
+	assert_true(saved > 20 && saved < 250 - 16);
+	for (int32_t i = 20; i < 30; i++) {
+		text_make(b, 40, i * 1000);
+		(void)seq_run(&s.w, s.t, 1, b, 40);
+	}
+	assert_int_equal(status_of(&s).saved_pages, saved);
+	assert_int_equal(tiered(&s, a, 40, NULL), 40);
+	for (int32_t i = 30; i < 60; i++) { /* online work does */
+		text_make(b, 40, i * 1000);
+		(void)seq_run(&s.w, s.t, 0, b, 40);
+	}
+	assert_true(status_of(&s).saved_pages > saved + 200);
+	assert_int_equal(tiered(&s, a, 40, NULL), 0);
+	finish(&s);
+}
+
 static void the_host_hands_down_to_the_disk(void **st)
 {
 	struct scene s = { .w = { .n_groups = 1, .page_tokens = 4, .n_pages = { 17 } } };
@@ -535,6 +566,7 @@ int main(void)
 		cmocka_unit_test(what_was_evicted_comes_back),
 		cmocka_unit_test(idle_time_saves_ahead),
 		cmocka_unit_test(a_small_tier_is_not_churned),
+		cmocka_unit_test(offline_work_takes_free_room_of_a_disk),
 		cmocka_unit_test(the_host_hands_down_to_the_disk),
 		cmocka_unit_test(a_restart_finds_what_was_saved),
 		cmocka_unit_test(a_doubled_record_is_dropped),
