@@ -81,13 +81,18 @@ chaos: all $(check_DATA)
 .PHONY: chaos
 
 if HAVE_CMOCKA
-check_PROGRAMS += tests/unit/test_daemon
-THREAD_TESTS += tests/unit/test_daemon
-TESTS += tests/unit/test_daemon
-tests_unit_test_daemon_SOURCES = tests/unit/test_daemon.c tests/unit/fake_worker.c tests/unit/fake_worker.h
+check_PROGRAMS += tests/unit/test_daemon tests/unit/test_daemon_work
+THREAD_TESTS += tests/unit/test_daemon tests/unit/test_daemon_work
+TESTS += tests/unit/test_daemon tests/unit/test_daemon_work
+tests_unit_test_daemon_SOURCES = tests/unit/test_daemon.c tests/unit/daemon_world.h tests/unit/fake_worker.c tests/unit/fake_worker.h
 tests_unit_test_daemon_CPPFLAGS = $(libdaemon_la_CPPFLAGS)
 tests_unit_test_daemon_CFLAGS = $(libdaemon_la_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_daemon_LDADD = $(DAEMON_LIBS) $(CMOCKA_LIBS)
+tests_unit_test_daemon_work_SOURCES = tests/unit/test_daemon_work.c tests/unit/daemon_world.h tests/unit/fake_worker.c \
+	tests/unit/fake_worker.h
+tests_unit_test_daemon_work_CPPFLAGS = $(libdaemon_la_CPPFLAGS)
+tests_unit_test_daemon_work_CFLAGS = $(libdaemon_la_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_daemon_work_LDADD = $(DAEMON_LIBS) $(CMOCKA_LIBS)
 endif
 
 SCD_PAGES += man/tenond.8 man/tenonctl.1 man/tenond.conf.5
