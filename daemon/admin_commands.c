@@ -53,13 +53,21 @@ static uint32_t count_fds(void)
 
 static json_t *session_json(const struct session *s)
 {
-	return json_pack("{s:I, s:I, s:i, s:I, s:I, s:I, s:I, s:I, s:s, s:b, s:b}", "session",
+	const struct conf_tenant *t = conf_tenant_of(&s->d->conf, s->account->uid);
+	char own[24];
+	json_t *o;
+
+	(void)snprintf(own, sizeof own, "uid:%u", s->account->uid);
+	o = json_pack("{s:I, s:I, s:i, s:I, s:I, s:I, s:I, s:I, s:s, s:b, s:b}", "session",
 		(json_int_t)s->link.session, "uid", (json_int_t)s->account->uid, "pid", (int)s->peer_pid,
 		"age_ms", (json_int_t)((s->d->loop.now_ns - s->attached_ns) / NS_PER_MS), "open",
 		(json_int_t)s->n_open, "requests", (json_int_t)s->n_requests, "tokens",
 		(json_int_t)s->n_tokens, "backlog_bytes", (json_int_t)(s->backlog.len - s->backlog_at),
 		"bell", s->bell.fd >= 0 ? "eventfd" : "zmq", "paused", s->paused, "blocked",
 		s->blocked_ns != 0);
+
+	(void)json_object_set_new(o, "tenant", json_string(t ? t->name : own));
+	return o;
 }
 
 static void on_sessions(struct waiter *w)

@@ -193,9 +193,9 @@ void ctl_show_backends(const json_t *a)
 
 void ctl_show_sessions(const json_t *a)
 {
-	static const char *const columns[] = { "SESSION:session:n", "UID:uid:n", "PID:pid:n", "AGE:age_ms:t",
-		"OPEN:open:n", "REQUESTS:requests:n", "TOKENS:tokens:n", "BACKLOG:backlog_bytes:b",
-		"PAUSED:paused:f", "BELL:bell:s", NULL };
+	static const char *const columns[] = { "SESSION:session:n", "UID:uid:n", "TENANT:tenant:s",
+		"PID:pid:n", "AGE:age_ms:t", "OPEN:open:n", "REQUESTS:requests:n", "TOKENS:tokens:n",
+		"BACKLOG:backlog_bytes:b", "PAUSED:paused:f", "BELL:bell:s", NULL };
 
 	show_table(json_object_get(a, "sessions"), columns, "no sessions");
 	if (ctl_num(a, "omitted"))

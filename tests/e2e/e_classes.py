@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Online and offline work of several tenants and models: who goes first, what is refused, what the administrator sees and
 does. Nothing here looks at a clock: who was first is told by the order of events, how things stand by the daemon."""
-import os, sys
+import fcntl, os, pty, select, struct, sys, termios
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from tenon_e2e import *
@@ -235,6 +235,44 @@ def test_memory_is_refused_before_it_is_taken():
         cancel_all(c)
         assert not [c.open[i].error for i in ids if c.open[i].error and c.open[i].error.name != "cancelled"]
         d.baseline(sessions=1)
+
+
+def screen(d, rows, cols, until, term="vt100"):
+    """tenonctl top on a terminal of that size: reads until it shows these words, types q; its exit status and output."""
+    pid, fd = pty.fork()
+    if not pid:
+        os.environ.update(TERM=term, LINES=str(rows), COLUMNS=str(cols))
+        os.execv(BUILD + "/tenonctl", ["tenonctl", "--socket", d.socket, "top"])
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+    out = b""
+
+    def show():
+        nonlocal out
+        if select.select([fd], [], [], 0.05)[0]:
+            try:
+                out += os.read(fd, 65536)
+            except OSError:
+                return True
+        return until in out
+    try:
+        wait_until("the screen", show)
+        os.write(fd, b"pq")
+    finally:
+        status = os.waitpid(pid, 0)[1]
+        os.close(fd)
+    return status, out
+
+
+def test_top_on_terminals_of_any_size():
+    with Daemon() as d, Client(d) as c:
+        assert c.ask("x", max_tokens=3).done
+        status, out = screen(d, 40, 160, b"q quit")
+        assert status == 0 and b"tenond" in out and b"tiny" in out and b"online" in out, out
+        for size in ((24, 80), (4, 20), (2, 10), (1, 5)):
+            status, out = screen(d, *size, b"q" if size[0] < 24 else b"q quit")
+            assert status == 0, (size, status, out)
+        status, out = screen(d, 24, 80, b"tiny", term="no-such-terminal")
+        assert status == 0, "a terminal that nobody knows gets text"
 
 
 def test_wrong_use_of_tenonctl():
