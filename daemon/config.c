@@ -61,6 +61,7 @@ static const char *const formats[] = { "text", "json", NULL };
 	KEY_CHOICE("precision", at(precision), precisions, PRECISION_FAST),                                  \
 		KEY_CHOICE("kv", at(kv), kvs, KV_F16), KEY_U32("context", at(context), 0, 1 << 20, 0),       \
 		KEY_U64("kv_mib", at(kv_bytes), 0, 1 << 20, MIB, 0),                                         \
+		KEY_U32("kv_sessions", at(kv_sessions), 0, 65536, 0),                                        \
 		KEY_U32("step_tokens", at(step_tokens), 0, 8192, 0),                                         \
 		KEY_U32("step_seqs", at(step_seqs), 0, 256, 0),                                              \
 		KEY_U32("page_tokens", at(page_tokens), 0, 256, 0),                                          \

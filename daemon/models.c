@@ -347,9 +347,10 @@ static json_t *load_command(const struct model_entry *m)
 {
 	const struct conf_model *c = &m->conf;
 
-	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:o}", "cmd", "load", "model",
+	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "cmd", "load", "model",
 		m->name, "path", m->path, "precision", conf_precision_name(c->precision), "kv",
 		conf_kv_name(c->kv), "context", (json_int_t)c->context, "kv_bytes", (json_int_t)c->kv_bytes,
+		"kv_sessions", (json_int_t)c->kv_sessions,
 		"step_tokens", (json_int_t)c->step_tokens, "step_seqs", (json_int_t)c->step_seqs,
 		"page_tokens", (json_int_t)c->page_tokens, "settings", settings_json(&m->d->conf));
 }

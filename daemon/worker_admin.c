@@ -43,6 +43,7 @@ int worker_parse_load(const json_t *cmd, struct command *c, struct error *e)
 					       : TNP_F16,
 		.n_ctx = (uint32_t)number(cmd, "context"),
 		.kv_bytes = number(cmd, "kv_bytes"),
+		.n_sessions = (uint32_t)number(cmd, "kv_sessions"),
 		.step_tokens = (uint32_t)number(cmd, "step_tokens"),
 		.step_seqs = (uint32_t)number(cmd, "step_seqs"),
 		.page_tokens = (uint32_t)number(cmd, "page_tokens"),

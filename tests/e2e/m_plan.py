@@ -35,8 +35,7 @@ def measure(model, ctx, sessions, kv):
     rng, vocab = random.Random(1), int(json.loads(subprocess.run(
         [BUILD + "/tenon", "inspect", "-m", model, "--json"], capture_output=True, text=True, check=True).stdout)["architecture"]["vocabulary"])
     asks = [{"id": i, "ids": [rng.randrange(vocab) for _ in range(ctx - ANSWER - 1)], "max_tokens": ANSWER, "temperature": 0.8, "seed": i} for i in range(sessions)]
-    kv_bytes = sum(g["pages"] * g["page_bytes"] for g in want["groups"])
-    with Daemon(f'context = {ctx};\nkv = "{kv}";\nkv_mib = {-(-kv_bytes >> 20)};\nallow_paths = true;\n') as d:
+    with Daemon(f'context = {ctx};\nkv = "{kv}";\nkv_sessions = {sessions};\nallow_paths = true;\n') as d:
         d.ctl("backends")
         pids = [d.pid, d.worker_pid()]
         before = sum(map(resident, pids))
