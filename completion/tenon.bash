@@ -31,6 +31,8 @@ _tenonctl() {
         COMPREPLY=($(compgen -W "status top models load unload backends sessions queue jobs memory prefix log-level reload drain" -- "$cur"))
     elif [ "$COMP_CWORD" = 2 ] && [ "${COMP_WORDS[1]}" = prefix ]; then
         COMPREPLY=($(compgen -W "status limits pins unpin purge" -- "$cur"))
+    elif [ "$COMP_CWORD" = 2 ] && [ "${COMP_WORDS[1]}" = jobs ]; then
+        COMPREPLY=($(compgen -W "drop" -- "$cur"))
     elif [ "$COMP_CWORD" = 2 ] && [ "${COMP_WORDS[1]}" = models ]; then
         COMPREPLY=($(compgen -W "list load unload" -- "$cur"))
     else

@@ -86,6 +86,17 @@ static void on_sessions(struct waiter *w)
 
 static void on_jobs(struct waiter *w) { admin_answer(w, jobs_json(w->a->d)); }
 
+static void on_drop_job(struct waiter *w, const json_t *q)
+{
+	const char *name = json_string_value(json_object_get(q, "job"));
+	struct error e = { 0 };
+
+	if (job_drop(w->a->d, json_string_value(json_object_get(q, "tenant")), name ? name : "", &e))
+		admin_answer_error(w, &e);
+	else
+		admin_answer(w, json_pack("{s:s, s:s}", "job", name, "state", "dropped"));
+}
+
 static void on_models(struct waiter *w)
 {
 	admin_answer(w, json_pack("{s:o}", "models", models_json(w->a->d)));
@@ -185,7 +196,7 @@ static json_int_t int_of(const json_t *o, const char *key)
 static json_t *ledger_entry(const struct model_entry *m, const json_t *now)
 {
 	const json_t *pages = json_object_get(now, "pages"), *prefix = json_object_get(now, "prefix");
-	json_int_t used = 0, cached = 0, pinned = 0, total = int_of(prefix, "host_bytes");
+	json_int_t used = 0, cached = 0, set = 0, pinned, total = int_of(prefix, "host_bytes");
 	json_t *items = json_object_get(m->info, "ledger"), *item;
 	const char *key;
 	json_t *o = json_deep_copy(m->info);
@@ -195,9 +206,12 @@ static json_t *ledger_entry(const struct model_entry *m, const json_t *now)
 
 		used += (int_of(p, "total") - int_of(p, "free")) * int_of(p, "bytes");
 		cached += int_of(p, "cached") * int_of(p, "bytes");
-		if (!g)
-			pinned = int_of(prefix, "pinned_pages") * int_of(p, "bytes");
+		set += int_of(p, "bytes");
 	}
+	/* pins are counted over all groups: whole sets of pages */
+	pinned = json_array_size(pages)
+		? int_of(prefix, "pinned_pages") * set / (json_int_t)json_array_size(pages)
+		: 0;
 	json_object_foreach(items, key, item) total += json_integer_value(item);
 	(void)json_object_update_new(o,
 		json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "kv_used", used, "kv_cached", cached,
@@ -436,6 +450,7 @@ static const struct {
 	{ "sessions", on_sessions, NULL },
 	{ "models", on_models, NULL },
 	{ "jobs", on_jobs, NULL },
+	{ "drop-job", NULL, on_drop_job },
 	{ "queue", on_queue, NULL },
 	{ "memory", on_memory, NULL },
 	{ "backends", on_backends, NULL },

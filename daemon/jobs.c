@@ -198,6 +198,29 @@ int job_collect(
 	return TENON_OK;
 }
 
+int job_drop(struct daemon *d, const char *tenant, const char *name, struct error *e)
+{
+	struct job *found = NULL;
+
+	LIST_EACH(&d->jobs.all, n)
+	{
+		struct job *j = CONTAINER_OF(n, struct job, node);
+
+		if (strcmp(j->name, name) || (tenant && strcmp(j->tenant, tenant)))
+			continue;
+		if (found)
+			return error_set(e, TENON_E_INVALID,
+				"job '%.60s': several tenants have one; name the tenant", name);
+		found = j;
+	}
+	if (!found)
+		return error_set(e, TENON_E_NOT_FOUND, "job '%.60s': there is none of that name", name);
+	if (found->r)
+		request_fail(found->r, TENON_E_CANCELLED, "request: cancelled by an administrator");
+	drop(found);
+	return TENON_OK;
+}
+
 /* ---- for people ---------------------------------------------------------------------------------------------------------- */
 
 static const char *state_of(const struct job *j)

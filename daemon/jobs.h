@@ -33,5 +33,8 @@ void job_failed(struct job *j, int code, const char *text);
 /* From BEGIN with WIRE_R_COLLECT: events so far now, the rest as it comes. NOT_FOUND; BUSY: another session reads it. */
 int job_collect(
 	struct session *s, uint64_t id, const char *tenant, const char *name, uint32_t len, struct error *e);
+/* Ends it if it runs, and forgets its answer. tenant NULL: whosoever, if only one has a job of that name. NOT_FOUND;
+ * INVALID: several tenants have one. */
+int job_drop(struct daemon *d, const char *tenant, const char *name, struct error *e);
 json_t *jobs_json(struct daemon *d);
 #endif

@@ -53,6 +53,8 @@ static const struct command {
 		ctl_show_queue },
 	{ "jobs", "jobs", NULL, "durable requests, and answers that wait to be collected", false, 0, 5000,
 		ctl_show_jobs },
+	{ "jobs drop", "drop-job", "job", "end one and forget its answer (--tenant NAME)", true, TAKES_TENANT,
+		5000, ctl_show_pairs },
 	{ "memory", "memory", NULL, "memory by area, and the ledger of each loaded model", false, 0, 5000,
 		ctl_show_memory },
 	{ "prefix status", "status", NULL, "what the prefix caches hold", false, TAKES_MODEL, 35000,
@@ -269,13 +271,13 @@ static int run(const struct line *l, const struct command *c, const char *argume
 	return rc ? FAILED : DONE;
 }
 
-/* "models load NAME" is "load NAME", "prefix X" is one command of two words. Returns how many words the name took. */
+/* "models load NAME" is "load NAME"; "prefix X" and "jobs drop" are commands of two words. Returns how many words it is. */
 static int find_words(int n, char **argv, const struct command **out)
 {
 	char two[64];
 
-	if (n > 1 && !strcmp(argv[0], "prefix")) {
-		(void)snprintf(two, sizeof two, "prefix %.40s", argv[1]);
+	if (n > 1 && (!strcmp(argv[0], "prefix") || !strcmp(argv[0], "jobs"))) {
+		(void)snprintf(two, sizeof two, "%.8s %.40s", argv[0], argv[1]);
 		*out = find(two);
 		return 2;
 	}

@@ -102,6 +102,24 @@ def test_limits():
         d.baseline(sessions=1)
 
 
+def test_an_administrator_drops_them():
+    with Daemon(TENANTS + "step_seqs = 1;\n") as d:
+        with Client(d) as c:
+            for n in range(6):
+                submit(c, f"job {n}")
+            submit(c, "job 5", tenant="batch", max_tokens=2)
+            wait_until("all are known", lambda: len(d.ctl("jobs")["jobs"]) == 7)
+        assert d.ctl("jobs", "drop", "job 9", ok=False)["error"]["code"] == "not_found"
+        assert d.ctl("jobs", "drop", "job 5", ok=False)["error"]["code"] == "invalid"
+        assert d.ctl("jobs", "drop", "job 5", "--tenant", "batch")["state"] == "dropped"
+        for n in range(6):
+            d.ctl("jobs", "drop", f"job {n}")
+        assert d.ctl("jobs") == {"jobs": [], "n": 0, "bytes": 0}
+        with Client(d) as c:
+            assert collect(c, "job 5").error.name == "not_found"
+        d.baseline()
+
+
 def test_unload_force_ends_them_too():
     with Daemon("step_seqs = 1;\n") as d:
         with Client(d) as c:
