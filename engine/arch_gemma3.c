@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { PATTERN = 6, MAX_PATTERN = 1024 };
+enum { PATTERN = 6, MAX_PATTERN = 1024, LAYERS_27B = 62 };
 
 struct pattern {		/* which layers slide */
 	struct gguf_array each; /* one truth value a layer; n 0: not given */
@@ -88,6 +88,9 @@ void arch_gemma3_build(const struct gguf *f, const struct arch_params *p, struct
 	pattern_read(f, p, g, &w);
 	l.head_norms = l.post_norms = true;
 	l.act = TNP_ACT_GELU_TANH;
+	if (p->n_layers ==
+		LAYERS_27B) /* no key says so, but that one model scales by its width's share of a head */
+		l.scale = 1 / sqrt((double)p->d_model / p->n_heads);
 	l.cap = real_or(f, g, "gemma3.attn_logit_softcapping", 0);
 	x = arch_embedding(p, g);
 	graph_attr_float(g, TNP_A_SCALE, sqrt(p->d_model));

@@ -98,7 +98,7 @@ graph_tensor arch_attention(const struct arch_layer *l, graph_tensor x)
 	graph_attr_int(l->g, TNP_A_HEADS, p->n_heads);
 	graph_attr_int(l->g, TNP_A_KV_HEADS, p->n_kv_heads);
 	graph_attr_int(l->g, TNP_A_HEAD_DIM, p->head_dim);
-	graph_attr_float(l->g, TNP_A_SCALE, 1 / sqrt(p->head_dim));
+	graph_attr_float(l->g, TNP_A_SCALE, l->scale);
 	graph_attr_int(l->g, TNP_A_ROPE_MODE, l->rope_mode);
 	graph_attr_int(l->g, TNP_A_ROPE_DIMS, p->rope_dims);
 	graph_attr_float(l->g, TNP_A_ROPE_BASE, l->rope_base);
@@ -143,6 +143,7 @@ struct arch_layer arch_layer_of(const struct arch_params *p, struct graph *g)
 		.factors = TNP_NONE,
 		.rope_mode = TNP_ROPE_HALVES,
 		.rope_base = p->rope_base,
+		.scale = 1 / sqrt(p->head_dim),
 		.window = p->window,
 		.act = TNP_ACT_SILU };
 }

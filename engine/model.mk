@@ -11,7 +11,8 @@ EXTRA_DIST += engine/README.md tests/reference/decoder.py tests/reference/expect
 
 # Tiny models for tests, made with Python so that none has to be fetched: $TENON_BUILDDIR/tests/tiny/TYPE.gguf.
 TINY_MODELS = tests/tiny/f32.gguf tests/tiny/f16.gguf tests/tiny/q8_0.gguf tests/tiny/q4_0.gguf tests/tiny/q4_1.gguf \
-	tests/tiny/scaled.gguf tests/tiny/factors.gguf tests/tiny/gemma3.gguf tests/tiny/qwen2.gguf tests/tiny/qwen3.gguf
+	tests/tiny/scaled.gguf tests/tiny/factors.gguf tests/tiny/gemma3.gguf tests/tiny/gemma3_27b.gguf \
+	tests/tiny/qwen2.gguf tests/tiny/qwen3.gguf
 TINY_MAKE = $(AM_V_GEN)$(MKDIR_P) tests/tiny && $(PYTHON3) $(srcdir)/scripts/make-tiny-model
 tests/tiny/f32.gguf: $(srcdir)/scripts/make-tiny-model
 	$(TINY_MAKE) --type F32 --seed 2 --kv-heads 4 $@.new && mv $@.new $@
@@ -31,6 +32,9 @@ tests/tiny/factors.gguf: $(srcdir)/scripts/make-tiny-model
 tests/tiny/gemma3.gguf: $(srcdir)/scripts/make-tiny-model
 	$(TINY_MAKE) --arch gemma3 --type F32 --seed 7 --layers 4 --width 96 --head-dim 32 --heads 4 --kv-heads 2 --ff 160 --window 32 \
 		--pattern 2 --rope-base 100000 --rope-scale 2 --attn-cap 20 --logit-cap 8 $@.new && mv $@.new $@
+tests/tiny/gemma3_27b.gguf: $(srcdir)/scripts/make-tiny-model
+	$(TINY_MAKE) --arch gemma3 --type F32 --seed 10 --layers 62 --width 32 --head-dim 8 --heads 2 --kv-heads 1 --ff 32 --window 16 \
+		$@.new && mv $@.new $@
 tests/tiny/qwen2.gguf: $(srcdir)/scripts/make-tiny-model
 	$(TINY_MAKE) --arch qwen2 --type F32 --seed 8 --width 96 --heads 3 --kv-heads 1 --ff 160 --rope-base 1000000 $@.new && mv $@.new $@
 tests/tiny/qwen3.gguf: $(srcdir)/scripts/make-tiny-model

@@ -11,7 +11,7 @@ import json, math, os, struct, sys
 import numpy as np
 
 SCALAR = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
-MODELS = ("f32", "gemma3", "qwen2", "qwen3")
+MODELS = ("f32", "gemma3", "gemma3_27b", "qwen2", "qwen3")
 N_TOKENS, POSITIONS = 100, (0, 1, 37, 99)
 
 
@@ -90,9 +90,10 @@ def attention(f, w, h, layer):
     q, k = rotate(q, pos, base, f.arch == "llama"), rotate(k, pos, base, f.arch == "llama")
     ago = np.arange(n)[:, None] - np.arange(n)[None]
     hidden = (ago < 0) | (ago >= window if near else False)
+    share = f("embedding_length") / heads if gemma and f("block_count") == 62 else d  # the 27B model alone
     out, cap = np.empty_like(q), f("attn_logit_softcapping", 0.0)
     for j in range(heads):
-        s = q[:, j] @ k[:, j // (heads // kv)].T / math.sqrt(d)
+        s = q[:, j] @ k[:, j // (heads // kv)].T / math.sqrt(share)
         s = cap * np.tanh(s / cap) if cap else s
         s = np.exp(np.where(hidden, -np.inf, s) - np.where(hidden, -np.inf, s).max(-1, keepdims=True))
         out[:, j] = s / s.sum(-1, keepdims=True) @ v[:, j // (heads // kv)]
