@@ -65,6 +65,10 @@ struct prefix_node *node_child(
 	*common = 0;
 	if (!n->n_child)
 		return NULL;
+	if (n->ahead) {
+		__builtin_prefetch(&n->ahead->child);
+		__builtin_prefetch(n->ahead->tokens);
+	}
 	at = n->n_child == 1 ? 0 : child_rank(n, tokens, n_tokens);
 	for (uint32_t i = at ? at - 1 : 0; i <= at && i < n->n_child; i++) {
 		struct prefix_node *c = child_at(n, i);
@@ -277,6 +281,16 @@ static void node_free(struct prefix *p, struct prefix_node *n)
 	mem_free(n);
 }
 
+static void set_ahead(const struct prefix_node *n)
+{
+	struct prefix_node *above = n->parent;
+
+	for (int i = 1; i < AHEAD && above; i++)
+		above = above->parent;
+	if (above)
+		above->ahead = n;
+}
+
 struct prefix_node *node_create(struct prefix *p, struct prefix_node *parent, uint32_t tenant,
 	const int32_t *tokens, uint32_t n_tokens)
 {
@@ -302,6 +316,7 @@ struct prefix_node *node_create(struct prefix *p, struct prefix_node *parent, ui
 	}
 	n->first = node_end(parent);
 	child_insert(parent, n);
+	set_ahead(n);
 	if (!tier_any(p))
 		return n;
 	if (parent->parent)

@@ -16,6 +16,7 @@
 #include <stddef.h>
 
 enum { TIER_HOST, TIER_DISK, N_TIERS };
+enum { AHEAD = 4 };	/* levels: a walk waits for memory at every node otherwise */
 enum { N_CLASSES = 2 }; /* 0 online, 1 offline */
 enum node_list { LIST_NONE, LIST_ONLINE, LIST_OFFLINE, LIST_GHOSTS, N_NODE_LISTS };
 enum tier_room { ROOM_FREE, ROOM_OF_GHOSTS, ROOM_ANY }; /* at whose cost a record may be kept */
@@ -26,24 +27,28 @@ struct ring {
 	struct ring *prev, *next;
 };
 
+/* What a walk down the tree reads stands together, next to the tokens. */
 struct prefix_node {
+	struct ring lru, all, tier[N_TIERS];
+	uint8_t chain[CHAIN_BYTES]; /* hash of tenant and tokens before; only with tiers */
+	uint32_t slot[N_TIERS];
+	uint32_t tenant, pin_tenant; /* who offered it; who pays for the pin */
+	uint32_t n_pinned;	     /* pins here and below */
+	uint8_t list;
+	uint8_t kept[N_TIERS];	    /* groups in the record; 0: no record */
 	struct prefix_node *parent; /* NULL: a root */
 	union {
 		struct prefix_node *one, **many;
 	} child; /* sorted by tokens; one: cap_child is 0 */
 	uint32_t n_child, cap_child;
+	const struct prefix_node
+		*ahead;		  /* what was made AHEAD levels below last; for prefetching, never followed */
 	uint32_t first, n_tokens; /* positions [first, first + n_tokens) */
 	uint32_t page[KV_MAX_GROUPS];
-	uint8_t have; /* bit g: page[g] is there */
-	uint8_t traffic_class, list;
-	uint8_t kept[N_TIERS]; /* groups in the record; 0: no record */
-	uint32_t slot[N_TIERS];
-	uint32_t n_guards;	     /* leases and pins here and below */
-	uint32_t n_pinned;	     /* pins here and below */
-	uint32_t tenant, pin_tenant; /* who offered it; who pays for the pin */
-	struct ring lru, all, tier[N_TIERS];
-	uint8_t chain[CHAIN_BYTES]; /* hash of tenant and tokens before; only with tiers */
-	int32_t tokens[];	    /* room for a page */
+	uint32_t n_guards; /* leases and pins here and below */
+	uint8_t have;	   /* bit g: page[g] is there */
+	uint8_t traffic_class;
+	int32_t tokens[]; /* room for a page */
 };
 
 /* Pages of a group with a window, by number; entries n and n + 1 are the heads of the classes' lists. */
