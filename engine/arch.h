@@ -37,14 +37,15 @@ struct arch_layer { /* begin with arch_layer_of, change what differs */
 	bool last;
 	graph_tensor factors; /* of the rotary embedding; may be TNP_NONE */
 	uint32_t rope_mode, window, act;
-	double rope_base, scale, cap; /* of the scores: factor, cap (0: none) */
+	double rope_base, rope_scale; /* positions are multiplied by rope_scale */
+	double scale, cap;	      /* of the scores: factor, cap (0: none) */
 	bool head_norms;	      /* norm over each head of q and k (attn_q_norm, attn_k_norm) */
 	bool post_norms; /* norm of what attention and feed-forward add (post_attention_norm, post_ffw_norm) */
 };
 struct arch_layer arch_layer_of(const struct arch_params *p,
 	struct graph *g); /* rotary halves, 1/sqrt(head), SiLU, the file's window */
 void arch_layer_begin(struct arch_layer *l, uint32_t i);
-/* rope_freqs.weight, or factors from linear scaling, or TNP_NONE. */
+/* rope_freqs.weight or TNP_NONE. */
 graph_tensor arch_rope_factors(struct graph *g, const struct arch_params *p);
 graph_tensor arch_embedding(const struct arch_params *p, struct graph *g);
 graph_tensor arch_attention(const struct arch_layer *l, graph_tensor x);

@@ -70,9 +70,8 @@ static double real_or(const struct gguf *f, struct graph *g, const char *key, do
 
 static graph_tensor softcap(struct graph *g, graph_tensor x, double cap)
 {
-	graph_tensor y = graph_rows(g, graph_symbol(g, x), graph_width(g, x));
+	graph_tensor y = graph_unary(g, TNP_OP_SOFTCAP, x);
 
-	graph_node(g, TNP_OP_SOFTCAP, &x, 1, &y, 1);
 	graph_attr_float(g, TNP_A_CAP, cap);
 	return y;
 }
@@ -92,13 +91,14 @@ void arch_gemma3_build(const struct gguf *f, const struct arch_params *p, struct
 		LAYERS_27B) /* no key says so, but that one model scales by its width's share of a head */
 		l.scale = 1 / sqrt((double)p->d_model / p->n_heads);
 	l.cap = real_or(f, g, "gemma3.attn_logit_softcapping", 0);
-	x = arch_embedding(p, g);
+	x = graph_unary(g, TNP_OP_SCALE, arch_embedding(p, g));
 	graph_attr_float(g, TNP_A_SCALE, sqrt(p->d_model));
 	for (uint32_t i = 0; i < p->n_layers; i++) {
 		bool near = p->window && slides(&w, i);
 
 		l.window = near ? p->window : 0;
 		l.rope_base = near ? local : p->rope_base;
+		l.rope_scale = near ? 1 : p->rope_scale;
 		l.factors = near ? TNP_NONE : factors;
 		arch_layer_begin(&l, i);
 		x = arch_feed_forward(&l, arch_attention(&l, x));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Parts that decoder architectures share, arch.h. A layer, with the operators that opset 1 lets a node hold together:
- *	h = rmsnorm(x);  q, k, v = [Wq; Wk; Wv] h;  a = attend(rope q, rope k, v);  x = Wo a + x
+ * Parts that decoder architectures share, arch.h. A layer, in plain operators that the passes (pass.h) put together:
+ *	h = rmsnorm(x);  q = Wq h;  k = Wk h;  v = Wv h;  a = attend(rope q, rope k, v);  x = Wo a + x
  *	h = rmsnorm(x);  x = Wdown (act(Wgate h) * Wup h) + x
  * Behind the last attention only rows that somebody reads go on: SELECT stands there, not before the head.
  */
@@ -8,51 +8,32 @@
 #include "engine/arch.h"
 #include <math.h>
 
-/* Linear scaling of positions becomes frequency factors, since ATTEND knows no other scale: pos * s / (f base^..). */
 graph_tensor arch_rope_factors(struct graph *g, const struct arch_params *p)
 {
-	graph_tensor t = graph_weight_optional(g, p->rope_dims / 2, 0, "rope_freqs.weight");
-	float *f;
-
-	if (p->rope_scale == 1)
-		return t;
-	if (t != TNP_NONE) {
-		graph_fail(g, TENON_E_UNSUPPORTED,
-			"rope.scaling: together with rope_freqs.weight it is not supported");
-		return TNP_NONE;
-	}
-	f = mem_alloc(MEM_ENGINE, p->rope_dims / 2 * sizeof *f);
-	if (!f) {
-		graph_fail(g, TENON_E_NOMEM, "graph: no memory");
-		return TNP_NONE;
-	}
-	for (uint32_t i = 0; i < p->rope_dims / 2; i++)
-		f[i] = (float)(1 / p->rope_scale);
-	t = graph_constant(g, f, p->rope_dims / 2);
-	mem_free(f);
-	return t;
+	return graph_weight_optional(g, p->rope_dims / 2, 0, "rope_freqs.weight");
 }
 
-/* All three biases or none: together they must be as long as the stacked rows. */
+/* All three biases or none: a file with some of them is damaged. */
 static void qkv(const struct arch_layer *l, graph_tensor h, graph_tensor out[3])
 {
 	static const char *const part[3] = { "q", "k", "v" };
 	const struct arch_params *p = l->p;
 	int64_t width[3] = { (int64_t)p->n_heads * p->head_dim, (int64_t)p->n_kv_heads * p->head_dim,
 		(int64_t)p->n_kv_heads * p->head_dim };
-	graph_tensor in[7] = { h };
 	uint32_t n_bias = 0;
 
 	for (uint32_t j = 0; j < 3; j++) {
-		in[1 + j] = graph_weight(l->g, width[j], p->d_model, "blk.%u.attn_%s.weight", l->i, part[j]);
-		in[4 + j] = graph_weight_optional(l->g, width[j], 0, "blk.%u.attn_%s.bias", l->i, part[j]);
-		n_bias += in[4 + j] != TNP_NONE;
-		out[j] = graph_rows(l->g, TNP_N_TOKENS, width[j]);
+		graph_tensor w =
+			graph_weight(l->g, width[j], p->d_model, "blk.%u.attn_%s.weight", l->i, part[j]);
+		graph_tensor bias =
+			graph_weight_optional(l->g, width[j], 0, "blk.%u.attn_%s.bias", l->i, part[j]);
+
+		n_bias += bias != TNP_NONE;
+		out[j] = graph_linear(l->g, h, w, bias, TNP_NONE);
 	}
 	if (n_bias % 3)
 		graph_fail(l->g, TENON_E_FORMAT,
 			"layer %u: only some of attn_q.bias, attn_k.bias and attn_v.bias are there", l->i);
-	graph_node(l->g, TNP_OP_LINEAR, in, 7, out, 3);
 }
 
 /* A norm over each head's numbers, one weight for all heads. */
@@ -65,25 +46,37 @@ static graph_tensor head_norm(const struct arch_layer *l, graph_tensor x, const 
 	return y;
 }
 
+static graph_tensor rope(const struct arch_layer *l, graph_tensor x, uint32_t heads)
+{
+	graph_tensor y = graph_rows(l->g, graph_symbol(l->g, x), graph_width(l->g, x)),
+		     in[] = { x, l->factors };
+
+	graph_node(l->g, TNP_OP_ROPE, in, 2, &y, 1);
+	graph_attr_int(l->g, TNP_A_HEADS, heads);
+	graph_attr_int(l->g, TNP_A_HEAD_DIM, l->p->head_dim);
+	graph_attr_int(l->g, TNP_A_ROPE_MODE, l->rope_mode);
+	graph_attr_int(l->g, TNP_A_ROPE_DIMS, l->p->rope_dims);
+	graph_attr_float(l->g, TNP_A_ROPE_BASE, l->rope_base);
+	if (l->rope_scale != 1)
+		graph_attr_float(l->g, TNP_A_SCALE, l->rope_scale);
+	return y;
+}
+
 /* W y + bias + x; where the architecture norms what a part adds, x + norm(W y + bias). */
 static graph_tensor sum(const struct arch_layer *l, graph_tensor y, graph_tensor w, graph_tensor bias,
 	graph_tensor x, const char *norm)
 {
-	graph_tensor in[2] = { x }, out;
-
 	if (!l->post_norms)
 		return graph_linear(l->g, y, w, bias, x);
-	in[1] = graph_rmsnorm(l->g, graph_linear(l->g, y, w, bias, TNP_NONE),
+	y = graph_rmsnorm(l->g, graph_linear(l->g, y, w, bias, TNP_NONE),
 		graph_weight(l->g, l->p->d_model, 0, "blk.%u.%s.weight", l->i, norm), l->p->eps);
-	out = graph_rows(l->g, graph_symbol(l->g, x), graph_width(l->g, x));
-	graph_node(l->g, TNP_OP_ADD, in, 2, &out, 1);
-	return out;
+	return graph_binary(l->g, TNP_OP_ADD, x, y);
 }
 
 graph_tensor arch_attention(const struct arch_layer *l, graph_tensor x)
 {
 	const struct arch_params *p = l->p;
-	graph_tensor norm = graph_weight(l->g, p->d_model, 0, "blk.%u.attn_norm.weight", l->i), y, in[4];
+	graph_tensor norm = graph_weight(l->g, p->d_model, 0, "blk.%u.attn_norm.weight", l->i), y, in[3];
 
 	graph_scope(l->g, (int)l->i, "attn");
 	qkv(l, graph_rmsnorm(l->g, x, norm, p->eps), in);
@@ -91,17 +84,15 @@ graph_tensor arch_attention(const struct arch_layer *l, graph_tensor x)
 		in[0] = head_norm(l, in[0], "q");
 		in[1] = head_norm(l, in[1], "k");
 	}
-	in[3] = l->factors;
+	in[0] = rope(l, in[0], p->n_heads);
+	in[1] = rope(l, in[1], p->n_kv_heads);
 	y = graph_rows(l->g, TNP_N_TOKENS, (int64_t)p->n_heads * p->head_dim);
-	graph_node(l->g, TNP_OP_ATTEND, in, 4, &y, 1);
+	graph_node(l->g, TNP_OP_ATTEND, in, 3, &y, 1);
 	graph_attr_int(l->g, TNP_A_SLOT, l->i);
 	graph_attr_int(l->g, TNP_A_HEADS, p->n_heads);
 	graph_attr_int(l->g, TNP_A_KV_HEADS, p->n_kv_heads);
 	graph_attr_int(l->g, TNP_A_HEAD_DIM, p->head_dim);
 	graph_attr_float(l->g, TNP_A_SCALE, l->scale);
-	graph_attr_int(l->g, TNP_A_ROPE_MODE, l->rope_mode);
-	graph_attr_int(l->g, TNP_A_ROPE_DIMS, p->rope_dims);
-	graph_attr_float(l->g, TNP_A_ROPE_BASE, l->rope_base);
 	if (l->window)
 		graph_attr_int(l->g, TNP_A_WINDOW, l->window);
 	if (l->cap > 0)
@@ -143,6 +134,7 @@ struct arch_layer arch_layer_of(const struct arch_params *p, struct graph *g)
 		.factors = TNP_NONE,
 		.rope_mode = TNP_ROPE_HALVES,
 		.rope_base = p->rope_base,
+		.rope_scale = p->rope_scale,
 		.scale = 1 / sqrt(p->head_dim),
 		.window = p->window,
 		.act = TNP_ACT_SILU };

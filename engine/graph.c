@@ -39,6 +39,16 @@ static bool grow(struct graph *g, void *array, uint32_t *cap, uint32_t n, uint32
 	return true;
 }
 
+bool graph_grow_edges(struct graph *g, uint32_t n)
+{
+	return grow(g, &g->edges, &g->cap_edges, g->g.n_edges, n, sizeof *g->edges);
+}
+
+bool graph_grow_attrs(struct graph *g, uint32_t n)
+{
+	return grow(g, &g->attrs, &g->cap_attrs, g->g.n_attrs, n, sizeof *g->attrs);
+}
+
 int graph_create(const struct gguf *file, struct graph **out, struct error *e)
 {
 	struct graph *g = mem_zalloc(MEM_ENGINE, 1, sizeof *g);
@@ -159,24 +169,30 @@ graph_tensor graph_weight_optional(struct graph *g, int64_t d0, int64_t d1, cons
 	return t;
 }
 
-graph_tensor graph_constant(struct graph *g, const float *v, uint32_t n)
+graph_tensor graph_constant_shaped(
+	struct graph *g, const float *v, uint32_t rank, const int64_t dim[TNP_MAX_RANK])
 {
 	enum { ALIGN = 64 / sizeof(float) };
-	uint32_t at = (g->n_constants + ALIGN - 1) / ALIGN * ALIGN;
+	struct tnp_tensor t = { .type = TNP_F32, .rank = rank, .buffer = 1 };
+	uint32_t at = (g->n_constants + ALIGN - 1) / ALIGN * ALIGN, n = 1;
 
+	for (uint32_t i = 0; i < rank; i++) {
+		t.dim[i] = dim[i];
+		n *= (uint32_t)dim[i];
+	}
 	if (!grow(g, &g->constants, &g->cap_constants, at, n, sizeof *g->constants))
 		return TNP_NONE;
 	memset(g->constants + g->n_constants, 0, (at - g->n_constants) * sizeof *v);
 	memcpy(g->constants + at, v, n * sizeof *v);
 	g->n_constants = at + n;
-	return tensor_add(g,
-		&(struct tnp_tensor){ .type = TNP_F32,
-			.rank = 1,
-			.dim = { n },
-			.buffer = 1,
-			.offset = at * sizeof *v,
-			.bytes = n * sizeof *v },
-		NULL);
+	t.offset = at * sizeof *v;
+	t.bytes = n * sizeof *v;
+	return tensor_add(g, &t, NULL);
+}
+
+graph_tensor graph_constant(struct graph *g, const float *v, uint32_t n)
+{
+	return graph_constant_shaped(g, v, 1, (int64_t[TNP_MAX_RANK]){ n });
 }
 
 graph_tensor graph_rows(struct graph *g, int64_t symbol, int64_t width)
@@ -297,28 +313,42 @@ graph_tensor graph_rmsnorm(struct graph *g, graph_tensor x, graph_tensor w, doub
 	return y;
 }
 
+graph_tensor graph_unary(struct graph *g, uint32_t op, graph_tensor x)
+{
+	graph_tensor y = graph_rows(g, graph_symbol(g, x), graph_width(g, x));
+
+	graph_node(g, op, &x, 1, &y, 1);
+	return y;
+}
+
+graph_tensor graph_binary(struct graph *g, uint32_t op, graph_tensor a, graph_tensor b)
+{
+	graph_tensor y = graph_rows(g, graph_symbol(g, a), graph_width(g, a)), in[] = { a, b };
+
+	graph_node(g, op, in, 2, &y, 1);
+	return y;
+}
+
 graph_tensor graph_linear(
 	struct graph *g, graph_tensor x, graph_tensor w, graph_tensor bias, graph_tensor residual)
 {
-	graph_tensor y = graph_rows(g, graph_symbol(g, x), graph_symbol(g, w)),
-		     in[] = { x, residual, w, bias };
+	graph_tensor y = graph_rows(g, graph_symbol(g, x), graph_symbol(g, w)), in[] = { x, w };
 
-	graph_node(g, TNP_OP_LINEAR, in, 4, &y, 1);
-	return y;
+	graph_node(g, TNP_OP_LINEAR, in, 2, &y, 1);
+	if (bias != TNP_NONE)
+		y = graph_binary(g, TNP_OP_ADD, y, bias);
+	return residual == TNP_NONE ? y : graph_binary(g, TNP_OP_ADD, residual, y);
 }
 
 graph_tensor graph_glu(
 	struct graph *g, graph_tensor x, const graph_tensor w[2], const graph_tensor bias[2], uint32_t act)
 {
-	int64_t width = graph_symbol(g, w[1]);
-	graph_tensor both = graph_rows(g, graph_symbol(g, x), 2 * width),
-		     y = graph_rows(g, graph_symbol(g, x), width);
-	graph_tensor in[] = { x, w[0], w[1], bias[0], bias[1] };
+	graph_tensor gate = graph_linear(g, x, w[0], bias[0], TNP_NONE),
+		     up = graph_linear(g, x, w[1], bias[1], TNP_NONE);
 
-	graph_node(g, TNP_OP_LINEAR, in, 5, &both, 1);
-	graph_node(g, TNP_OP_GLU, &both, 1, &y, 1);
+	gate = graph_unary(g, TNP_OP_ACT, gate);
 	graph_attr_int(g, TNP_A_ACT, act);
-	return y;
+	return graph_binary(g, TNP_OP_MUL, gate, up);
 }
 
 graph_tensor graph_select(struct graph *g, graph_tensor x)
@@ -368,18 +398,8 @@ void graph_node_name(const struct graph *g, uint32_t i, char *out, size_t room)
 		(void)snprintf(out, room, "%s: %s", s->word, graph_op_name(g->nodes[i].op));
 }
 
-const struct tnp_graph *graph_finish(
-	struct graph *g, uint32_t max_tokens, uint32_t max_seqs, uint32_t max_out, struct error *e)
+const struct tnp_graph *graph_view(struct graph *g)
 {
-	if (!g->e.code && (!g->g.n_nodes || !g->g.n_out))
-		graph_fail(g, TENON_E_INTERNAL, "graph: has no nodes or no output");
-	if (g->e.code) {
-		if (e)
-			*e = g->e;
-		return NULL;
-	}
-	if (graph_plan(g, max_tokens, max_seqs, max_out, e))
-		return NULL;
 	g->buffers[0] = (struct tnp_span){ .fd = gguf_fd(g->file) };
 	g->buffers[0].data = gguf_map(g->file, &g->buffers[0].bytes);
 	g->buffers[1] = (struct tnp_span){
@@ -394,6 +414,21 @@ const struct tnp_graph *graph_finish(
 	g->g.in = g->in;
 	g->g.out = g->out;
 	return &g->g;
+}
+
+const struct tnp_graph *graph_finish(
+	struct graph *g, uint32_t max_tokens, uint32_t max_seqs, uint32_t max_out, struct error *e)
+{
+	if (!g->e.code && (!g->g.n_nodes || !g->g.n_out))
+		graph_fail(g, TENON_E_INTERNAL, "graph: has no nodes or no output");
+	if (g->e.code) {
+		if (e)
+			*e = g->e;
+		return NULL;
+	}
+	if (graph_plan(g, max_tokens, max_seqs, max_out, e))
+		return NULL;
+	return graph_view(g);
 }
 
 uint64_t graph_live_bytes(const struct graph *g) { return g->live_bytes; }

@@ -50,9 +50,13 @@ void graph_fail(struct graph *g, int code, const char *fmt, ...) __attribute__((
 /* The usual nodes, each returning its output. Biases and residuals may be TNP_NONE. */
 graph_tensor graph_embed(struct graph *g, graph_tensor table, uint32_t index);
 graph_tensor graph_rmsnorm(struct graph *g, graph_tensor x, graph_tensor w, double eps);
+/* One input (two inputs, the first like the output), no attribute yet. */
+graph_tensor graph_unary(struct graph *g, uint32_t op, graph_tensor x);
+graph_tensor graph_binary(struct graph *g, uint32_t op, graph_tensor a, graph_tensor b);
+/* W x + bias + residual, in plain nodes: the passes (pass.h) fuse them. */
 graph_tensor graph_linear(
 	struct graph *g, graph_tensor x, graph_tensor w, graph_tensor bias, graph_tensor residual);
-/* act(first half) * second half of w[0] x, w[1] x, stacked. */
+/* act(w[0] x) * w[1] x, in plain nodes. */
 graph_tensor graph_glu(
 	struct graph *g, graph_tensor x, const graph_tensor w[2], const graph_tensor bias[2], uint32_t act);
 graph_tensor graph_select(struct graph *g, graph_tensor x);
@@ -61,6 +65,8 @@ graph_tensor graph_select(struct graph *g, graph_tensor x);
 /* Plans the arena for these limits; NULL (e filled) when anything failed before. Valid until graph_destroy. */
 const struct tnp_graph *graph_finish(
 	struct graph *g, uint32_t max_tokens, uint32_t max_seqs, uint32_t max_out, struct error *e);
+/* The graph as it stands, without places in an arena; valid until it changes. */
+const struct tnp_graph *graph_view(struct graph *g);
 /* The largest set of activations alive at once: no plan can take less than this. */
 uint64_t graph_live_bytes(const struct graph *g);
 /* "layer 3, attn: LINEAR" for node i. */

@@ -32,6 +32,12 @@ struct graph {
 
 static inline bool graph_is_weight(const struct tnp_tensor *t) { return t->buffer != TNP_NONE; }
 
+/* Room for n more; false after a fault. */
+bool graph_grow_edges(struct graph *g, uint32_t n);
+bool graph_grow_attrs(struct graph *g, uint32_t n);
+/* graph_constant of any shape. */
+graph_tensor graph_constant_shaped(struct graph *g, const float *v, uint32_t rank, const int64_t dim[TNP_MAX_RANK]);
+
 /* Offsets, bytes and arena_bytes of the activations. NOMEM. */
 int graph_plan(struct graph *g, uint32_t max_tokens, uint32_t max_seqs, uint32_t max_out, struct error *e);
 #endif

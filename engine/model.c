@@ -4,6 +4,7 @@
  */
 #include "base/base.h"
 #include "engine/model_priv.h"
+#include "engine/pass.h"
 #include <pthread.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -89,6 +90,22 @@ static void take_name(struct model *m, const char *path)
 	(void)snprintf(m->name, sizeof m->name, "%.*s", (int)s.len, s.s);
 }
 
+static int ask_backend(void *ctx, const struct tnp_graph *g, struct tnp_verdict *v, struct error *e)
+{
+	return backend_model_check(ctx, g, v, e);
+}
+
+static int run_passes(struct model *m, const struct model_options *o, struct error *e)
+{
+	struct pass_options p = { .ask = ask_backend, .ctx = m->backend };
+	int rc = pass_names_parse(o->passes, &p.off, e);
+
+	if (!rc)
+		graph_passes_run(m->graph, &p, NULL);
+	m->passes_off = p.off;
+	return rc;
+}
+
 static int build_graph(struct model *m, const struct model_options *o, struct error *e)
 {
 	const struct arch *a;
@@ -105,6 +122,9 @@ static int build_graph(struct model *m, const struct model_options *o, struct er
 		return rc;
 	take_info(m, a, &p);
 	a->build(m->file, &p, m->graph);
+	rc = run_passes(m, o, e);
+	if (rc)
+		return rc;
 	m->g = graph_finish(m->graph, m->info.step_tokens, m->info.step_seqs, m->info.step_out, e);
 	if (!m->g)
 		return e ? e->code : TENON_E_FORMAT;
@@ -202,6 +222,8 @@ static void take_compat(struct model *m, const uint8_t layout[32])
 		&s, (const uint8_t *)backend_name(m->backend), strlen(backend_name(m->backend)) + 1);
 	(void)crypto_generichash_update(&s, (const uint8_t *)d->isa, strnlen(d->isa, sizeof d->isa));
 	(void)crypto_generichash_update(&s, (const uint8_t *)&m->info.precision, sizeof m->info.precision);
+	if (m->passes_off)
+		(void)crypto_generichash_update(&s, (const uint8_t *)&m->passes_off, sizeof m->passes_off);
 	(void)crypto_generichash_final(&s, m->info.kv_compat, sizeof m->info.kv_compat);
 }
 

@@ -26,6 +26,7 @@ struct model_options { /* zero members mean defaults */
 	                            * with a window get fewer pages: what step_seqs sequences need there (ledger.h) */
 	uint32_t n_sessions;       /* sequences of n_ctx tokens that the pool must hold, in place of kv_bytes; 0: as kv_bytes says */
 	uint64_t memory_limit;     /* most that the model may take in all; 0: what the machine and control groups leave */
+	const char *passes;        /* graph passes to switch off or on, engine/pass.h; NULL: all run */
 	bool measure_only;         /* fills model_info, takes no memory for weights and pages; no steps then */
 };
 

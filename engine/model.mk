@@ -5,6 +5,9 @@ libmodel_la_SOURCES = engine/model.c engine/model.h engine/model_priv.h engine/l
 	engine/model_chat.c engine/step.c engine/graph.c engine/graph.h engine/graph_priv.h engine/graph_plan.c \
 	engine/arch.c engine/arch.h engine/arch_parts.c engine/arch_llama.c engine/arch_gemma3.c \
 	engine/arch_qwen2.c engine/arch_qwen3.c engine/chat.h
+libmodel_la_SOURCES += engine/pass.c engine/pass.h engine/passes.def engine/pass_edit.c engine/pass_edit.h engine/pass_fold_constants.c \
+	engine/pass_transpose_reshape.c engine/pass_common_subexpressions.c engine/pass_dead_code.c engine/pass_fuse_qkv.c \
+	engine/pass_fuse_glu.c engine/pass_fuse_bias_act.c engine/pass_fuse_residual_norm.c engine/pass_fuse_rope_kv.c engine/pass_layout.c
 libmodel_la_LIBADD = -lpthread -lm
 MODEL_LIBS = libmodel.la libchat.la $(TOKENIZER_LIBS) libplugins.la $(GGUF_LIBS)
 EXTRA_DIST += engine/README.md tests/reference/decoder.py tests/reference/expected.json
@@ -61,6 +64,14 @@ tests_unit_test_model_SOURCES = tests/unit/test_model.c tests/unit/tiny.h
 tests_unit_test_model_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_model_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS)
 endif
+if HAVE_CMOCKA
+check_PROGRAMS += tests/unit/test_passes_golden
+TESTS += tests/unit/test_passes_golden
+tests_unit_test_passes_golden_SOURCES = tests/unit/test_passes_golden.c tests/unit/graph_text.c tests/unit/graph_text.h tests/unit/tiny.h
+tests_unit_test_passes_golden_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_passes_golden_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS)
+endif
+EXTRA_DIST += tests/data/passes
 dist_check_SCRIPTS += tests/cli/model tests/cli/perplexity tests/cli/plan tests/cli/reference
 TESTS += tests/cli/model tests/cli/perplexity tests/cli/plan tests/cli/reference
 

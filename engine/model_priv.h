@@ -34,6 +34,7 @@ struct model {
 	struct backend_model *bm;
 	struct model_info info;
 	char name[128], arch[32];
+	uint64_t passes_off; /* graph passes that did not run */
 	uint32_t max_pages; /* of a sequence */
 	uint32_t out_width; /* floats of a row of the output */
 	uint64_t text_bytes; /* tokenizer, template, graph, tables: a guess first, measured once they are there */

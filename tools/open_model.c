@@ -3,10 +3,14 @@
  * told to, in its own process.
  */
 #include "tools/open_model.h"
+#include "engine/pass.h"
 #include <string.h>
 
 int open_model_option(const char *cmd, int c, const char *arg, struct open_options *o)
 {
+	struct error e = { 0 };
+	uint64_t off;
+
 	switch (c) {
 	case 'm':
 		o->model = arg;
@@ -32,6 +36,12 @@ int open_model_option(const char *cmd, int c, const char *arg, struct open_optio
 	case OPT_ISA:
 		o->isa = arg;
 		return 1;
+	case OPT_PASSES:
+		o->passes = arg;
+		if (!pass_names_parse(arg, &off, &e))
+			return 1;
+		(void)cli_usage(cmd, "--%s", e.text);
+		return -1;
 	}
 	return 0;
 }
@@ -76,6 +86,7 @@ int open_model(struct open_options *o, struct opened *out, struct error *e)
 		return rc;
 	o->o.path = out->path;
 	o->o.backend = out->backend;
+	o->o.passes = o->passes;
 	take_types(o, &o->o);
 	return model_open(&o->o, &out->model, e);
 }

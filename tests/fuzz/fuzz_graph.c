@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Fuzz target: any bytes as a model file, up to its graph. Either refused with a code and a text, or every weight lies
+ * Fuzz target: any bytes as a model file, up to its graph behind the passes. Either refused with a code and a text, or every weight lies
  * inside the file, every edge names a tensor, and every activation has a place in the arena.
  */
 #include "base/base.h"
 #include "engine/arch.h"
+#include "engine/pass.h"
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -58,6 +59,7 @@ static int run(const struct gguf *f, struct error *e)
 	if (rc)
 		return rc;
 	a->build(f, &p, g);
+	graph_passes_run(g, &(struct pass_options){ 0 }, NULL);
 	t = graph_finish(g, 512, 32, 16, e);
 	if (t) {
 		check_graph(t);

@@ -142,7 +142,8 @@ static void llama_has_the_nodes_it_should(void **st)
 	assert_int_equal(count_ops(b.t, TNP_OP_ATTEND), 3);
 	assert_int_equal(count_ops(b.t, TNP_OP_RMSNORM), 7);
 	assert_int_equal(count_ops(b.t, TNP_OP_SELECT), 2);
-	assert_int_equal(count_ops(b.t, TNP_OP_LINEAR), 4 * 3 + 1);
+	assert_int_equal(count_ops(b.t, TNP_OP_LINEAR), 7 * 3 + 1); /* plain: the passes come later */
+	assert_int_equal(count_ops(b.t, TNP_OP_ROPE), 2 * 3);
 	assert_int_equal(b.t->n_buffers, 1);
 	assert_int_equal(graph_symbol(b.g, b.t->out[0]), TNP_N_OUT);
 	assert_int_equal(graph_width(b.g, b.t->out[0]), b.p.n_vocab);
