@@ -6,7 +6,8 @@
  *                                    ^-------- worker died ----'----------'
  *
  * A request whose client no longer waits (cancelled, gone) is an orphan: it stays, and counts against its user, until the
- * worker confirms. Towards a worker a request has an id of its own: a counter above 12 bits of slot number.
+ * worker confirms. A durable one whose session has ended is detached: it goes on, and its answer is kept (jobs.h), until
+ * it ends or another session adopts it. Towards a worker a request has an id of its own: a counter above 12 bits of slot number.
  */
 #ifndef DAEMON_REQUEST_H
 #define DAEMON_REQUEST_H
