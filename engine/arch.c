@@ -11,6 +11,7 @@
 static const struct arch archs[] = {
 	{ "llama", arch_llama_build },
 	{ "gemma3", arch_gemma3_build },
+	{ "phi3", arch_phi3_build },
 	{ "qwen2", arch_qwen2_build },
 	{ "qwen3", arch_qwen3_build },
 };

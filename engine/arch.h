@@ -26,6 +26,7 @@ int arch_params_read(const struct gguf *f, const struct arch *a, struct arch_par
 
 void arch_llama_build(const struct gguf *f, const struct arch_params *p, struct graph *g);
 void arch_gemma3_build(const struct gguf *f, const struct arch_params *p, struct graph *g);
+void arch_phi3_build(const struct gguf *f, const struct arch_params *p, struct graph *g);
 void arch_qwen2_build(const struct gguf *f, const struct arch_params *p, struct graph *g);
 void arch_qwen3_build(const struct gguf *f, const struct arch_params *p, struct graph *g);
 
@@ -39,6 +40,7 @@ struct arch_layer { /* begin with arch_layer_of, change what differs */
 	uint32_t rope_mode, window, act;
 	double rope_base, rope_scale; /* positions are multiplied by rope_scale */
 	double scale, cap;	      /* of the scores: factor, cap (0: none) */
+	bool stacked;		      /* one matrix for q, k and v, one for gate and up */
 	bool head_norms;	      /* norm over each head of q and k (attn_q_norm, attn_k_norm) */
 	bool post_norms; /* norm of what attention and feed-forward add (post_attention_norm, post_ffw_norm) */
 };

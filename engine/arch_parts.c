@@ -13,6 +13,18 @@ graph_tensor arch_rope_factors(struct graph *g, const struct arch_params *p)
 	return graph_weight_optional(g, p->rope_dims / 2, 0, "rope_freqs.weight");
 }
 
+static void qkv_stacked(
+	const struct arch_layer *l, graph_tensor h, const int64_t width[3], graph_tensor out[3])
+{
+	int64_t all = width[0] + width[1] + width[2];
+	graph_tensor in[3] = { h, graph_weight(l->g, all, l->p->d_model, "blk.%u.attn_qkv.weight", l->i),
+		graph_weight_optional(l->g, all, 0, "blk.%u.attn_qkv.bias", l->i) };
+
+	for (uint32_t j = 0; j < 3; j++)
+		out[j] = graph_rows(l->g, TNP_N_TOKENS, width[j]);
+	graph_node(l->g, TNP_OP_LINEAR, in, 3, out, 3);
+}
+
 /* All three biases or none: a file with some of them is damaged. */
 static void qkv(const struct arch_layer *l, graph_tensor h, graph_tensor out[3])
 {
@@ -22,6 +34,10 @@ static void qkv(const struct arch_layer *l, graph_tensor h, graph_tensor out[3])
 		(int64_t)p->n_kv_heads * p->head_dim };
 	uint32_t n_bias = 0;
 
+	if (l->stacked) {
+		qkv_stacked(l, h, width, out);
+		return;
+	}
 	for (uint32_t j = 0; j < 3; j++) {
 		graph_tensor w =
 			graph_weight(l->g, width[j], p->d_model, "blk.%u.attn_%s.weight", l->i, part[j]);
@@ -108,21 +124,41 @@ graph_tensor arch_attention(const struct arch_layer *l, graph_tensor x)
 		"post_attention_norm");
 }
 
-graph_tensor arch_feed_forward(const struct arch_layer *l, graph_tensor x)
+/* act(gate) * up of a matrix that holds both. */
+static graph_tensor glu_stacked(const struct arch_layer *l, graph_tensor h)
+{
+	graph_tensor w = graph_weight(
+			     l->g, 2 * (int64_t)l->p->n_ff, l->p->d_model, "blk.%u.ffn_up.weight", l->i),
+		     both = graph_linear(l->g, h, w, TNP_NONE, TNP_NONE),
+		     y = graph_rows(l->g, graph_symbol(l->g, h), l->p->n_ff);
+
+	graph_node(l->g, TNP_OP_GLU, &both, 1, &y, 1);
+	graph_attr_int(l->g, TNP_A_ACT, l->act);
+	return y;
+}
+
+static graph_tensor glu(const struct arch_layer *l, graph_tensor h)
 {
 	const struct arch_params *p = l->p;
-	graph_tensor norm = graph_weight(l->g, p->d_model, 0, "blk.%u.ffn_norm.weight", l->i);
 	graph_tensor w[2] = { graph_weight(l->g, p->n_ff, p->d_model, "blk.%u.ffn_gate.weight", l->i),
 		graph_weight(l->g, p->n_ff, p->d_model, "blk.%u.ffn_up.weight", l->i) };
 	graph_tensor bias[2] = { graph_weight_optional(l->g, p->n_ff, 0, "blk.%u.ffn_gate.bias", l->i),
 		graph_weight_optional(l->g, p->n_ff, 0, "blk.%u.ffn_up.bias", l->i) };
-	graph_tensor h;
 
-	graph_scope(l->g, (int)l->i, "ffn");
 	if ((bias[0] == TNP_NONE) != (bias[1] == TNP_NONE))
 		graph_fail(l->g, TENON_E_FORMAT,
 			"layer %u: only one of ffn_gate.bias and ffn_up.bias is there", l->i);
-	h = graph_glu(l->g, graph_rmsnorm(l->g, x, norm, p->eps), w, bias, l->act);
+	return graph_glu(l->g, h, w, bias, l->act);
+}
+
+graph_tensor arch_feed_forward(const struct arch_layer *l, graph_tensor x)
+{
+	const struct arch_params *p = l->p;
+	graph_tensor h;
+
+	graph_scope(l->g, (int)l->i, "ffn");
+	h = graph_rmsnorm(l->g, x, graph_weight(l->g, p->d_model, 0, "blk.%u.ffn_norm.weight", l->i), p->eps);
+	h = l->stacked ? glu_stacked(l, h) : glu(l, h);
 	return sum(l, h, graph_weight(l->g, p->d_model, p->n_ff, "blk.%u.ffn_down.weight", l->i),
 		graph_weight_optional(l->g, p->d_model, 0, "blk.%u.ffn_down.bias", l->i), x, "post_ffw_norm");
 }

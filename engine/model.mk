@@ -4,7 +4,7 @@ noinst_LTLIBRARIES += libmodel.la
 libmodel_la_SOURCES = engine/model.c engine/model.h engine/model_priv.h engine/ledger.c engine/ledger.h engine/model_memory.c engine/model_text.c \
 	engine/model_chat.c engine/step.c engine/graph.c engine/graph.h engine/graph_priv.h engine/graph_plan.c \
 	engine/arch.c engine/arch.h engine/arch_parts.c engine/arch_llama.c engine/arch_gemma3.c \
-	engine/arch_qwen2.c engine/arch_qwen3.c engine/chat.h
+	engine/arch_phi3.c engine/arch_qwen2.c engine/arch_qwen3.c engine/chat.h
 libmodel_la_SOURCES += engine/pass.c engine/pass.h engine/passes.def engine/pass_edit.c engine/pass_edit.h engine/pass_fold_constants.c \
 	engine/pass_transpose_reshape.c engine/pass_common_subexpressions.c engine/pass_dead_code.c engine/pass_fuse_qkv.c \
 	engine/pass_fuse_glu.c engine/pass_fuse_bias_act.c engine/pass_fuse_residual_norm.c engine/pass_fuse_rope_kv.c engine/pass_layout.c
@@ -15,7 +15,7 @@ EXTRA_DIST += engine/README.md tests/reference/decoder.py tests/reference/expect
 # Tiny models for tests, made with Python so that none has to be fetched: $TENON_BUILDDIR/tests/tiny/TYPE.gguf.
 TINY_MODELS = tests/tiny/f32.gguf tests/tiny/f16.gguf tests/tiny/q8_0.gguf tests/tiny/q4_0.gguf tests/tiny/q4_1.gguf \
 	tests/tiny/scaled.gguf tests/tiny/factors.gguf tests/tiny/gemma3.gguf tests/tiny/gemma3_27b.gguf \
-	tests/tiny/qwen2.gguf tests/tiny/qwen3.gguf
+	tests/tiny/phi3.gguf tests/tiny/qwen2.gguf tests/tiny/qwen3.gguf
 TINY_MAKE = $(AM_V_GEN)$(MKDIR_P) tests/tiny && $(PYTHON3) $(srcdir)/scripts/make-tiny-model
 tests/tiny/f32.gguf: $(srcdir)/scripts/make-tiny-model
 	$(TINY_MAKE) --type F32 --seed 2 --kv-heads 4 $@.new && mv $@.new $@
@@ -38,6 +38,8 @@ tests/tiny/gemma3.gguf: $(srcdir)/scripts/make-tiny-model
 tests/tiny/gemma3_27b.gguf: $(srcdir)/scripts/make-tiny-model
 	$(TINY_MAKE) --arch gemma3 --type F32 --seed 10 --layers 62 --width 32 --head-dim 8 --heads 2 --kv-heads 1 --ff 32 --window 16 \
 		$@.new && mv $@.new $@
+tests/tiny/phi3.gguf: $(srcdir)/scripts/make-tiny-model
+	$(TINY_MAKE) --arch phi3 --type F32 --seed 11 --width 96 --heads 3 --kv-heads 3 --ff 160 --window 40 --untied $@.new && mv $@.new $@
 tests/tiny/qwen2.gguf: $(srcdir)/scripts/make-tiny-model
 	$(TINY_MAKE) --arch qwen2 --type F32 --seed 8 --width 96 --heads 3 --kv-heads 1 --ff 160 --rope-base 1000000 $@.new && mv $@.new $@
 tests/tiny/qwen3.gguf: $(srcdir)/scripts/make-tiny-model

@@ -5,13 +5,13 @@ graphs: what tests/reference/expected.json holds and tests/cli/reference checks.
 
   tests/reference/decoder.py BUILD_DIR >tests/reference/expected.json
 
-Reads GGUF with F32 tensors only. Architectures: llama, gemma3, qwen2, qwen3.
+Reads GGUF with F32 tensors only. Architectures: llama, gemma3, phi3, qwen2, qwen3.
 """
 import json, math, os, struct, sys
 import numpy as np
 
 SCALAR = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
-MODELS = ("f32", "gemma3", "gemma3_27b", "qwen2", "qwen3")
+MODELS = ("f32", "gemma3", "gemma3_27b", "phi3", "qwen2", "qwen3")
 N_TOKENS, POSITIONS = 100, (0, 1, 37, 99)
 
 
@@ -76,7 +76,10 @@ def rotate(x, pos, base, neighbours):
 def attention(f, w, h, layer):
     n, heads, kv = len(h), f("attention.head_count"), f("attention.head_count_kv")
     d, gemma = f("attention.key_length", f("embedding_length") // f("attention.head_count")), f.arch == "gemma3"
-    q, k, v = (h @ w(f"attn_{p}").T + w(f"attn_{p}", "bias", 0.0) for p in "qkv")
+    if f.arch == "phi3":
+        q, k, v = np.split(h @ w("attn_qkv").T, [heads * d, (heads + kv) * d], axis=1)
+    else:
+        q, k, v = (h @ w(f"attn_{p}").T + w(f"attn_{p}", "bias", 0.0) for p in "qkv")
     q, k, v = q.reshape(n, heads, d), k.reshape(n, kv, d), v.reshape(n, kv, d)
     eps = f("attention.layer_norm_rms_epsilon")
     if f.arch in ("gemma3", "qwen3"):
@@ -116,7 +119,8 @@ def logits(f, ids):
         y = attention(f, w, rms(x, w("attn_norm"), eps), i)
         x = x + (rms(y, w("post_attention_norm"), eps) if gemma else y)
         h = rms(x, w("ffn_norm"), eps)
-        y = (activation(h @ w("ffn_gate").T, gemma) * (h @ w("ffn_up").T)) @ w("ffn_down").T
+        gate, up = np.split(w("ffn_up"), 2) if f.arch == "phi3" else (w("ffn_gate"), w("ffn_up"))
+        y = (activation(h @ gate.T, gemma) * (h @ up.T)) @ w("ffn_down").T
         x = x + (rms(y, w("post_ffw_norm"), eps) if gemma else y)
     y = rms(x, f.t["output_norm.weight"], eps) @ f.t.get("output.weight", f.t["token_embd.weight"]).T
     cap = f("final_logit_softcapping", 0.0)

@@ -555,6 +555,25 @@ static void missing_and_unknown_things(void **st)
 	backend_close(b);
 }
 
+static void rotary_factors_by_length_are_refused(void **st)
+{
+	struct backend *b = open_backend("cpu");
+	struct model *m = NULL;
+	struct error e = { 0 };
+	struct model_options o;
+	struct tiny f;
+
+	(void)st;
+	tiny_load(&f, "phi3");
+	tiny_rename(&f, "blk.0.attn_output.weight", "rope_factors_long.weight");
+	tiny_save(&f);
+	o = options(b, f.path, TNP_FAST);
+	assert_int_equal(model_open(&o, &m, &e), TENON_E_UNSUPPORTED);
+	assert_non_null(strstr(e.text, "rope_factors_long.weight"));
+	tiny_free(&f);
+	backend_close(b);
+}
+
 static void wrong_options(void **st)
 {
 	struct backend *b = open_backend("cpu");
@@ -679,6 +698,7 @@ int main(void)
 		cmocka_unit_test(ledger_refuses_and_names_what_fits),
 		cmocka_unit_test(hostile_metadata),
 		cmocka_unit_test(missing_and_unknown_things),
+		cmocka_unit_test(rotary_factors_by_length_are_refused),
 		cmocka_unit_test(wrong_options),
 		cmocka_unit_test(a_changed_file_is_noticed),
 		cmocka_unit_test(truncated_files),
