@@ -29,17 +29,19 @@ static uint64_t arrival(const struct seq *q)
 	return q->time.arrived_ns ? q->time.arrived_ns : q->submitted_ns;
 }
 
+static uint64_t due_of(const struct sched *s, const struct seq *q, uint64_t without_target)
+{
+	return ttft_of(s, q) ? arrival(q) + ttft_of(s, q) : without_target;
+}
+
 /* Without a target it is due when its turn has come. A prompt that others wait for is due when the first of them is. */
 uint64_t seq_ttft_deadline(const struct sched *s, const struct seq *q)
 {
-	uint64_t due = ttft_of(s, q) ? arrival(q) + ttft_of(s, q) : q->admitted_ns;
-
-	if (q->traffic_class != WIRE_ONLINE)
-		due = UINT64_MAX;
+	uint64_t due = q->traffic_class == WIRE_ONLINE ? due_of(s, q, q->admitted_ns) : UINT64_MAX;
 
 	for (const struct seq *f = q->followers.first; f; f = f->next[SEQ_IN_PLACE])
 		if (f->traffic_class == WIRE_ONLINE)
-			due = MIN_OF(due, arrival(f) + ttft_of(s, f));
+			due = MIN_OF(due, due_of(s, f, q->admitted_ns));
 	return due;
 }
 

@@ -168,7 +168,8 @@ void sched_plan(struct sched *s, uint64_t now)
 	n = s->n_plan;
 	if (owed_much(s))
 		plan_offline(s, alone, now);
-	if (s->n_plan > n)
+	s->held_prompts = s->n_plan > n;
+	if (s->held_prompts)
 		return;
 	plan_online_prompts(s, alone, now);
 	if (!sched_held(s, now))

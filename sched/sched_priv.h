@@ -67,6 +67,7 @@ struct sched {
 	struct cost_shape shape, online_shape; /* of the plan; without its offline part */
 	uint64_t step_no;
 	bool left_out; /* the step had no time for all online prompts */
+	bool held_prompts; /* ... because offline work had its share coming */
 	struct calibration calibration;
 	struct sched_status st;
 };

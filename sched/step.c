@@ -175,7 +175,20 @@ static void take_result(struct sched *s, struct seq *q, struct step_seq *p, uint
 
 /* ---- the step ---------------------------------------------------------------------------------------------------------- */
 
-/* Learns, and splits the time between the classes as predicted. */
+/* All offline work that there is was in the step, each with all it could use: nothing is owed to it. */
+static bool offline_served(const struct sched *s)
+{
+	uint32_t n = 0;
+
+	if (s->st.class[WIRE_OFFLINE].waiting)
+		return false;
+	for (uint32_t i = 0; i < s->n_plan; i++)
+		n += s->planned[i]->traffic_class == WIRE_OFFLINE && s->plan[i].n_out;
+	return n == s->n_running[WIRE_OFFLINE];
+}
+
+/* Learns, and splits the time between the classes as predicted. A step that held online prompts back for offline work
+ * pays its debt as a whole: beside others its own part may cost next to nothing. */
 static void account(struct sched *s, uint64_t ns)
 {
 	uint64_t all = cost_predict_ns(s->cost, &s->shape),
@@ -186,7 +199,9 @@ static void account(struct sched *s, uint64_t ns)
 	s->st.class[WIRE_OFFLINE].step_ns += offline;
 	s->st.steps++;
 	s->st.step_ns += ns;
-	owed_end(s, offline);
+	if (offline_served(s))
+		s->owed_ns = 0;
+	owed_end(s, s->held_prompts ? ns : offline);
 	cost_observe(s->cost, &s->shape, ns);
 }
 
