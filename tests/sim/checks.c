@@ -4,20 +4,86 @@
 #include "tests/sim/sim.h"
 #include <string.h>
 
-/* ---- the scheduler's own words ------------------------------------------------------------------------------------------- */
+/* ---- the scheduler's own words ------------------------------------------------------------------------- */
 
-void check_view(struct sim *s, struct sim_view *v)
+static void check_counts(struct sim *s, const struct sim_view *v)
 {
 	const struct sched_status *st = &v->status;
+	uint32_t n[3] = { 0 };
 
-	sched_get_status(s->sched, &v->status);
-	if (st->waiting + st->running < s->n_open || st->waiting + st->running > s->n_open)
-		sim_fail(s, "counts", "%u waiting, %u running, %u paused; %u requests are open", st->waiting,
-			st->running, st->paused, s->n_open);
+	for (uint32_t k = 0; k < SCHED_CLASSES; k++) {
+		n[0] += st->class[k].waiting;
+		n[1] += st->class[k].running;
+		n[2] += st->class[k].paused;
+	}
+	if (n[0] != st->waiting || n[1] != st->running || n[2] != st->paused)
+		sim_fail(s, "counts", "classes: %u waiting, %u running, %u paused; in all: %u, %u, %u", n[0],
+			n[1], n[2], st->waiting, st->running, st->paused);
+	if (st->waiting + st->running + st->paused != s->n_open || v->n != s->n_open)
+		sim_fail(s, "counts", "%u waiting, %u running, %u paused, %zu listed; %u requests are open",
+			st->waiting, st->running, st->paused, v->n, s->n_open);
 	for (uint32_t g = 0; g < s->w.info.n_groups; g++)
 		if (st->pages_free[g] > st->pages_total[g] || st->pages_total[g] != s->w.info.n_pages[g])
 			sim_fail(s, "counts", "group %u: %u pages free of %u", g, st->pages_free[g],
 				st->pages_total[g]);
+}
+
+/* A line of the list against the request. */
+static void check_entry(struct sim *s, const struct sched_entry *e)
+{
+	const struct sim_request *r = sim_find(s, e->id);
+
+	if (!r || r->life != SIM_OPEN) {
+		sim_fail(s, "list", "request %llu is listed and not open", (unsigned long long)e->id);
+		return;
+	}
+	if (e->traffic_class != r->ask.traffic_class || e->priority != r->ask.priority ||
+		e->aged_priority < e->priority || strcmp(e->tenant, r->ask.tenant ? r->ask.tenant : "") ||
+		e->n_prompt != r->n_prompt || e->n_tokens != r->n_prompt + r->n_told ||
+		e->past > e->n_tokens || e->n_tokens > e->max_total || e->n_cached > e->n_prompt ||
+		e->deadline_ns != r->ask.deadline_ns)
+		sim_fail(s, "list",
+			"request %llu: class %u, priority %d (%d), tenant '%s', prompt %u, cached %u, tokens %u of %u, past %u",
+			(unsigned long long)e->id, e->traffic_class, (int)e->priority, (int)e->aged_priority,
+			e->tenant, e->n_prompt, e->n_cached, e->n_tokens, e->max_total, e->past);
+	if ((e->wait == SCHED_WAIT_READER) != r->paused ||
+		(e->wait == SCHED_WAIT_ONLINE && e->traffic_class == WIRE_ONLINE))
+		sim_fail(s, "list", "request %llu (%s) waits for: %s", (unsigned long long)e->id,
+			r->paused ? "paused" : "not paused", sched_wait_name(e->wait));
+	if (e->behind &&
+		(e->behind == e->id || !sim_find(s, e->behind) || sim_find(s, e->behind)->life != SIM_OPEN))
+		sim_fail(s, "list", "request %llu waits behind %llu, which is not open",
+			(unsigned long long)e->id, (unsigned long long)e->behind);
+	if (e->wait == SCHED_WAIT_PREFIX && !e->behind)
+		sim_fail(s, "list", "request %llu waits for a prefix and nobody computes it",
+			(unsigned long long)e->id);
+}
+
+void check_view(struct sim *s, struct sim_view *v)
+{
+	static const char *const none = "";
+	struct sched_entry list[SIM_REQUESTS];
+
+	sched_get_status(s->sched, &v->status);
+	v->n = sched_list(s->sched, list, COUNT_OF(list));
+	check_counts(s, v);
+	for (size_t i = 0; i < v->n && !s->v.failed; i++) {
+		v->seen[i].e = list[i];
+		v->seen[i].e.tenant = none;
+		check_entry(s, &list[i]);
+		v->seen[i].placed = i < v->status.running;
+		if (v->seen[i].placed ? list[i].wait != SCHED_RUNS && list[i].wait != SCHED_WAIT_ONLINE
+				      : list[i].wait == SCHED_RUNS)
+			sim_fail(s, "list", "request %llu, line %zu with %u running: %s",
+				(unsigned long long)list[i].id, i, v->status.running,
+				sched_wait_name(list[i].wait));
+		for (size_t k = 0; k < i; k++)
+			if (list[k].id == list[i].id)
+				sim_fail(s, "list", "request %llu is listed twice",
+					(unsigned long long)list[i].id);
+	}
+	if (!s->n_open)
+		check_idle(s);
 }
 
 /* ---- refusals -------------------------------------------------------------------------------------------------------------- */
@@ -31,11 +97,14 @@ static uint64_t pages_needed(const struct sim *s, const struct sim_request *r)
 
 void check_submit(struct sim *s, struct sim_request *r, int rc, const struct error *e)
 {
+	bool late = r->ask.deadline_ns && r->ask.deadline_ns <= s->fake.now_ns;
 	int want = r->refusal;
 
+	if (!want && late)
+		want = TENON_E_INVALID;
 	if (!want && s->w.info.n_groups == 1 && pages_needed(s, r) > s->w.info.n_pages[0])
 		want = TENON_E_NOMEM;
-	if (want && rc != want)
+	if (want && rc != want && !(late && rc == TENON_E_INVALID))
 		sim_fail(s, "refusal", "request %llu: %s (%s); %s was right", (unsigned long long)r->ask.id,
 			error_name(rc), e->text, error_name(want));
 	if (!want && rc && rc != TENON_E_FULL && rc != TENON_E_NOMEM)
@@ -64,6 +133,10 @@ static bool fits(const struct sim *s, const struct sim_request *r, uint32_t k, b
 		return false;
 	if (spoken ? row->failed != failed_now(r) : r->life != SIM_OPEN)
 		return false;
+	if (r->was_past && r->was_past != row->past)
+		return false;
+	if (spoken && !row->failed && (row->n_out > 0) != (r->told_now || r->life == SIM_DONE))
+		return false;
 	had = r->n_prompt + r->n_told - (spoken ? r->told_now : 0);
 	return (row->n_out ? end == had : end < had) && r->hash[end] == row->end_hash;
 }
@@ -90,6 +163,17 @@ static void attribute(struct sim *s)
 {
 	int8_t owner[SIM_REQUESTS];
 
+	for (uint32_t i = 0; i < s->w.n_requests; i++)
+		s->w.request[i].was_past = 0;
+	for (size_t i = 0; i < s->before->n; i++)
+		if (s->before->seen[i].placed)
+			sim_find(s, s->before->seen[i].e.id)->was_past = s->before->seen[i].e.past;
+	for (size_t i = 0; i < s->after->n;
+		i++) /* who was preempted and came back in one step may begin anywhere */
+		for (size_t k = 0; k < s->before->n; k++)
+			if (s->before->seen[k].e.id == s->after->seen[i].e.id &&
+				s->before->seen[k].e.n_preempted != s->after->seen[i].e.n_preempted)
+				sim_find(s, s->before->seen[k].e.id)->was_past = 0;
 	memset(owner, -1, sizeof owner);
 	for (uint32_t k = 0; k < s->fake.n_rows; k++) {
 		bool seen[SIM_REQUESTS] = { false }, again[SIM_REQUESTS] = { false };
@@ -103,13 +187,24 @@ static void attribute(struct sim *s)
 			s->w.request[s->fake.row[k].request].failed_in = s->fake.n_steps;
 }
 
+/* What pins hold nobody can have, and a request to the end of the context may need more than there is. */
+static bool out_of_pages(const struct sim *s, const struct sim_request *r)
+{
+	uint64_t all = (uint64_t)s->w.info.n_pages[0] * s->w.info.page_tokens;
+
+	return r->code == TENON_E_NOMEM &&
+		(s->before->status.prefix.pinned_pages ||
+			(!r->ask.max_tokens && r->n_prompt + r->n_answer > all));
+}
+
 /* An error that is neither a cancel nor a deadline belongs to a sequence that the fake failed. */
 static void check_errors(struct sim *s)
 {
 	for (uint32_t i = 0; i < s->w.n_requests; i++) {
 		struct sim_request *r = &s->w.request[i];
 
-		if (failed_now(r) && r->heard == s->fake.n_steps && r->failed_in != s->fake.n_steps)
+		if (failed_now(r) && r->heard == s->fake.n_steps && r->failed_in != s->fake.n_steps &&
+			!out_of_pages(s, r))
 			sim_fail(s, "error", "request %llu: %s, but nothing failed",
 				(unsigned long long)r->ask.id, error_name(r->code));
 	}
@@ -135,18 +230,38 @@ void check_step(struct sim *s, int rc)
 	if (rc == TENON_OK)
 		check_errors(s);
 	check_deadlines(s);
+	check_limits(s, sched_prefix(s->sched));
+	if (!s->v.failed)
+		check_policy(s);
 }
 
-/* ---- the end --------------------------------------------------------------------------------------------------------------------- */
+/* ---- idle, and the end ----------------------------------------------------------------------------------- */
 
+/* Nothing is open: nothing runs, and every page is free or only the cache's. What is pinned cannot be given away. */
+void check_idle(struct sim *s)
+{
+	struct sched_status st;
+	uint64_t pinned;
+
+	if (s->v.failed)
+		return;
+	sched_get_status(s->sched, &st);
+	pinned = st.prefix.pinned_pages;
+	if (st.running || st.waiting || st.paused)
+		sim_fail(s, "idle", "nothing is open; %u run, %u wait, %u are paused", st.running, st.waiting,
+			st.paused);
+	for (uint32_t g = 0; g < s->w.info.n_groups; g++)
+		if (st.pages_free[g] + pinned < st.pages_total[g])
+			sim_fail(s, "leak", "nothing is open; group %u: %u of %u pages are free, %llu pinned",
+				g, st.pages_free[g], st.pages_total[g], (unsigned long long)pinned);
+}
+
+/* After a purge of everything. */
 void check_end(struct sim *s)
 {
 	struct sched_status st;
 
 	sched_get_status(s->sched, &st);
-	if (st.running || st.waiting || st.paused)
-		sim_fail(s, "idle", "at the end %u run, %u wait, %u are paused", st.running, st.waiting,
-			st.paused);
 	for (uint32_t i = 0; i < s->w.n_requests; i++) {
 		const struct sim_request *r = &s->w.request[i];
 
@@ -155,7 +270,11 @@ void check_end(struct sim *s)
 				(unsigned long long)r->ask.id, r->n_done, r->n_error);
 	}
 	for (uint32_t g = 0; g < s->w.info.n_groups; g++)
-		if (st.pages_free[g] != st.pages_total[g])
-			sim_fail(s, "leak", "group %u: %u of %u pages are free at the end", g,
-				st.pages_free[g], st.pages_total[g]);
+		if (st.pages_free[g] != st.pages_total[g] || st.prefix.pages[g])
+			sim_fail(s, "leak", "group %u: %u of %u pages are free at the end, %llu in the cache",
+				g, st.pages_free[g], st.pages_total[g],
+				(unsigned long long)st.prefix.pages[g]);
+	if (st.prefix.nodes > s->w.n_tenants || st.prefix.pinned_pages)
+		sim_fail(s, "leak", "at the end the cache has %llu nodes and %llu pinned pages",
+			(unsigned long long)st.prefix.nodes, (unsigned long long)st.prefix.pinned_pages);
 }

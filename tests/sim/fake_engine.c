@@ -257,14 +257,14 @@ static int step(void *ctx, struct step_seq *seqs, uint32_t n, struct error *e)
 		};
 	f->n_rows = n;
 	measure(f, seqs, n);
-	if (f->die_at && f->n_steps >= f->die_at) {
+	if (f->died || (f->die_at && f->n_steps >= f->die_at)) {
 		f->died = true;
 		f->die_at = 0;
 		return error_set(e, TENON_E_BACKEND, "fake: the device is lost");
 	}
 	for (uint32_t i = 0; i < n; i++)
 		f->row[i].end_hash = write_span(f, &seqs[i], i);
-	for (uint32_t i = 0; i < n && !f->sim->v.failed; i++)
+	for (uint32_t i = 0; i < n && !f->sim->v.failed && !f->tending; i++)
 		check_reach(f, &seqs[i], &f->row[i]);
 	if (f->sim->v.failed)
 		return error_set(e, TENON_E_INVALID, "fake: a check failed");
@@ -348,6 +348,6 @@ struct sched_engine fake_engine(struct fake *f, const struct tokenizer *t)
 		.info = info_of(f),
 		.tokenizer = t,
 		.step = step,
-		.store = { .ctx = f, .copy = copy, .read = read_page, .write = write_page },
+		.store = { .ctx = f, .copy = copy, .read = read_page, .write = write_page, .now_ns = now },
 		.now_ns = now };
 }

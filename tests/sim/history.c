@@ -3,6 +3,7 @@
  * open requests submitted again with the tokens that were told). The sink holds every word against the right answer.
  */
 #include "tests/sim/sim.h"
+#include "sched/cost_priv.h"  /* to keep a copy */
 #include "sched/sched_priv.h" /* to leak one of its pages on purpose */
 #include <stdarg.h>
 #include <stdio.h>
@@ -106,8 +107,12 @@ static void on_tokens(void *ctx, uint64_t id, const int32_t *ids, uint32_t n_ids
 	if (n_lp && (lp[0].token != ids[0] || n_lp != r->ask.sampling.n_logprobs + 1))
 		sim_fail(s, "answer", "request %llu: log-probabilities of another token",
 			(unsigned long long)id);
-	if (n_ids && !r->first_ns)
-		r->first_ns = s->fake.now_ns;
+	if (!n_ids)
+		return;
+	r->first_ns = r->first_ns ? r->first_ns : s->fake.now_ns;
+	r->answered_in = r->answered_in ? r->answered_in : s->fake.n_steps;
+	r->before_last_ns = r->last_ns;
+	r->last_ns = s->fake.now_ns;
 }
 
 static void over(struct sim *s, struct sim_request *r, enum sim_life life)
@@ -169,20 +174,50 @@ static void on_error(void *ctx, uint64_t id, int code, const char *text)
 
 /* ---- the scheduler's life ---------------------------------------------------------------------------------------------- */
 
+/* Settings that the checks know nothing of (--break). */
+static void break_config(struct sim *s, struct sched_config *c)
+{
+	if (sim_broken(s, "hog"))
+		c->offline_min_share = 0.5;
+	if (sim_broken(s, "budget"))
+		c->slack = 2;
+	if (sim_broken(s, "order"))
+		c->aging_ns = 1;
+	if (sim_broken(s, "stingy"))
+		c->offline_min_share = 0;
+}
+
 static void open_sched(struct sim *s)
 {
 	const struct sched_sink sink = { s, on_state, on_tokens, on_done, on_error };
 	struct sched_config c = s->w.config;
 	struct error e = { 0 };
 
+	if (!sim_open_tiers(s))
+		return;
+	c.prefix.host = s->host;
+	c.prefix.disk = s->disk;
+	c.cost = s->cost;
+
 	c.engine = fake_engine(&s->fake, sim_vocab_tokenizer(s->o.vocab));
+	break_config(s, &c);
 	if (sched_create(&c, &sink, &s->sched, &e))
 		sim_fail(s, "create", "scheduler: %s", e.text);
 }
 
+/* Adds what only this scheduler's cache counted. */
 static void close_sched(struct sim *s)
 {
+	struct sched_status st;
+
+	if (s->sched) {
+		sched_get_status(s->sched, &st);
+		s->v.evicted += st.prefix.evicted_pages;
+		s->v.restored += st.prefix.restored_pages;
+		s->v.saved += st.prefix.saved_pages;
+	}
 	sched_destroy(s->sched);
+	sim_close_tiers(s);
 	s->sched = NULL;
 }
 
@@ -198,7 +233,10 @@ static void submit(struct sim *s, struct sim_request *r)
 	r->open_ns = s->fake.now_ns;
 	r->life = SIM_OPEN;
 	r->started = false;
+	r->answered_in = 0;
 	s->n_open++;
+	if (sim_broken(s, "weights"))
+		r->ask.tenant_weight = 1000;
 	rc = sched_submit(s->sched, &r->ask, &e);
 	sim_log(s, "submit %llu: class %u, priority %d, tenant %u, prompt %u, answer %u/%u, told %u: %s",
 		(unsigned long long)r->ask.id, r->ask.traffic_class, (int)r->ask.priority, r->tenant,
@@ -219,7 +257,10 @@ static void replay_all(struct sim *s)
 	sim_log(s, "device lost; everything open again");
 	close_sched(s);
 	fake_forget(&s->fake);
+	s->last_victim = 0;
 	open_sched(s);
+	if (!s->v.failed)
+		sched_set_company(s->sched, s->company);
 	for (uint32_t i = 0; i < s->w.n_requests && !s->v.failed; i++) {
 		struct sim_request *r = &s->w.request[i];
 
@@ -261,6 +302,36 @@ static void set_paused(struct sim *s, struct sim_request *r, bool paused)
 			open ? "open" : "not there", error_name(rc));
 }
 
+static void unpin_all(struct sim *s)
+{
+	struct prefix *p = sched_prefix(s->sched);
+	struct prefix_pin pin;
+	struct error e = { 0 };
+
+	while (p && !s->v.failed && prefix_pins(p, &pin, 1))
+		if (prefix_unpin(p, pin.id, &e))
+			sim_fail(s, "pin", "pin %llu is listed and cannot be taken away: %s",
+				(unsigned long long)pin.id, e.text);
+}
+
+static void purge(struct sim *s, uint32_t tenant)
+{
+	if (sched_prefix(s->sched))
+		(void)prefix_purge(
+			sched_prefix(s->sched), tenant < s->w.n_tenants ? s->w.tenant_name[tenant] : NULL);
+}
+
+static bool tend(struct sim *s, uint64_t budget_ns)
+{
+	bool more;
+
+	s->fake.tending = true;
+	more = sched_tend(s->sched, budget_ns);
+	s->fake.tending = false;
+	check_limits(s, sched_prefix(s->sched));
+	return more;
+}
+
 static void play(struct sim *s, const struct sim_event *ev)
 {
 	struct sim_request *r = &s->w.request[ev->who];
@@ -279,10 +350,24 @@ static void play(struct sim *s, const struct sim_event *ev)
 	case EV_RESUME:
 		set_paused(s, r, ev->kind == EV_PAUSE);
 		break;
-	default:
+	case EV_PURGE:
+		purge(s, ev->who);
+		break;
+	case EV_LIMITS:
+		if (sched_prefix(s->sched))
+			sim_set_limits(s, sched_prefix(s->sched), ev->a, ev->b);
+		break;
+	case EV_COMPANY:
+		s->company = ev->who;
+		sched_set_company(s->sched, s->company);
+		break;
+	case EV_UNPIN:
+		unpin_all(s);
+		break;
+	case EV_TEND:
+		(void)tend(s, ev->a);
 		break;
 	}
-	s->dirty = true;
 }
 
 static void play_due(struct sim *s)
@@ -304,12 +389,48 @@ static bool wait_for_more(struct sim *s, uint32_t *polls)
 		return false;
 	if (s->n_open)
 		next = MIN_OF(next, s->fake.now_ns + POLL_NS);
+	for (uint32_t i = 0; i < 4 && s->fake.now_ns < next && !s->v.failed && tend(s, 10 * SIM_MS); i++)
+		;
 	s->fake.now_ns = MAX_OF(s->fake.now_ns, next);
 	if (!s->n_open || s->next_event < s->w.n_events)
 		*polls = 0;
 	else if (++*polls > STUCK_POLLS)
 		sim_fail(s, "stuck", "%u requests are open, nothing runs and nothing comes", s->n_open);
 	return !s->v.failed;
+}
+
+/* The list in one line: request, class, why it waits, tokens with KV of tokens. */
+static void log_view(struct sim *s, const struct sim_view *v)
+{
+	char line[4096];
+	size_t n = 0;
+
+	if (!s->o.verbose)
+		return;
+	for (size_t i = 0; i < v->n && n < sizeof line - 80; i++) {
+		const struct sched_entry *e = &v->seen[i].e;
+
+		n += (size_t)snprintf(line + n, sizeof line - n, " %llu%s%s:%s:%u/%u",
+			(unsigned long long)e->id, e->traffic_class == WIRE_ONLINE ? "on" : "off",
+			v->seen[i].placed ? "*" : "", sched_wait_name(e->wait), e->past, e->n_tokens);
+	}
+	line[n] = 0;
+	sim_log(s, "  free %u,%u of %u:%s", v->status.pages_free[0], v->status.pages_free[1],
+		v->status.pages_total[0], line);
+}
+
+/* What sched_step may say: a step ran; pages came back from a tier or a request failed instead; nothing to do; the device is lost. */
+static void check_word(struct sim *s, int rc, const struct error *e)
+{
+	bool moved = s->after->status.prefix.restored_pages != s->before->status.prefix.restored_pages ||
+		s->after->status.failed != s->before->status.failed;
+
+	if (s->fake.ran ? rc != (s->fake.died ? TENON_E_BACKEND : TENON_OK)
+			: rc != TENON_E_AGAIN && (rc != TENON_OK || !moved))
+		sim_fail(s, "step", "sched_step says %s (%s) after %s", error_name(rc), e->text,
+			!s->fake.ran	       ? "none"
+				: s->fake.died ? "a step that lost the device"
+					       : "a step");
 }
 
 static int one_step(struct sim *s)
@@ -321,23 +442,23 @@ static int one_step(struct sim *s)
 	if (sim_broken(s, "leak") && s->fake.n_steps == 3)
 		(void)kv_page_take(s->sched->pages, 0);
 	s->fake.ran = false;
+	s->fake.n_rows = 0;
+	*s->cost_then = *s->cost;
+	s->step_began_ns = s->fake.now_ns;
 	s->stepping = true;
 	rc = sched_step(s->sched, &e);
 	s->stepping = false;
+	if (!s->v.failed)
+		check_view(s, s->after);
+	log_view(s, s->after);
+	if (!s->v.failed)
+		check_word(s, rc, &e);
 	if (s->v.failed)
 		return rc;
-	if (s->fake.ran != (rc != TENON_E_AGAIN) || (rc && rc != TENON_E_AGAIN && !s->fake.died))
-		sim_fail(s, "step", "sched_step says %s (%s) after %s", error_name(rc), e.text,
-			s->fake.ran ? "a step" : "none");
-	if (s->fake.died) {
-		if (rc != TENON_E_BACKEND)
-			sim_fail(s, "step", "the device is lost and sched_step says %s", error_name(rc));
+	if (s->fake.ran && s->fake.died)
 		replay_all(s);
-		s->dirty = true;
-		return rc;
-	}
-	check_view(s, s->after);
-	check_step(s, rc);
+	else
+		check_step(s, rc);
 	return rc;
 }
 
@@ -369,11 +490,69 @@ static void loop(struct sim *s, uint64_t seed)
 	}
 }
 
+/* All is over: what the cache holds is let go, too. */
+static void wind_up(struct sim *s)
+{
+	check_idle(s);
+	unpin_all(s);
+	check_idle(s);
+	purge(s, UINT32_MAX);
+	if (!s->v.failed)
+		check_end(s);
+}
+
+static void open_all(struct sim *s, uint64_t seed, const struct sim_options *o)
+{
+	struct error e = { 0 };
+
+	if (!sim_world_make(&s->w, seed, o->what, sim_vocab_tokenizer(o->vocab)) ||
+		fake_create(&s->fake, s, seed) || cost_create(&s->cost, &e) || cost_create(&s->cost_then, &e))
+		sim_fail(s, "world", "no scene '%s', or out of memory", o->what ? o->what : "");
+	s->host_limit = s->w.host_bytes;
+	s->disk_limit = s->w.disk_bytes;
+	for (uint32_t i = 0; i < s->w.n_requests; i++)
+		s->largest = MAX_OF(s->largest, s->w.request[i].n_prompt + 2.0 * s->w.request[i].n_answer);
+}
+
 static void close_all(struct sim *s)
 {
 	close_sched(s);
+	cost_destroy(s->cost);
+	cost_destroy(s->cost_then);
+	sim_remove_tiers(s);
 	fake_destroy(&s->fake);
 	sim_world_free(&s->w);
+}
+
+static void log_world(struct sim *s)
+{
+	const struct sched_config *c = &s->w.config;
+	const struct model_info *m = &s->w.info;
+
+	sim_log(s,
+		"%s: pages of %u: %u, windows %u %u, context %u, invariant %d; a step: %u tokens, %u sequences, %u rows; places %u",
+		s->w.name, m->page_tokens, m->n_pages[0], m->window[0], m->window[1], m->n_ctx, m->invariant,
+		m->step_tokens, m->step_seqs, m->step_out, c->max_running);
+	sim_log(s,
+		"  no_prefix %d, share_tenants %d, min_share %.2f, slack %.3f, factor %.1f, aging %llu ms, step %llu ms, prefill %llu ms",
+		c->no_prefix, c->prefix.share_tenants, c->offline_min_share, c->slack, c->long_prompt_factor,
+		(unsigned long long)(c->aging_ns / SIM_MS), (unsigned long long)(c->max_step_ns / SIM_MS),
+		(unsigned long long)(c->max_prefill_ns / SIM_MS));
+	sim_log(s,
+		"  host tier %d, disk tier %d; faults: %u seq, %u step, %u copy, %u read, %u write, %u deaths",
+		s->w.host_tier, s->w.disk_tier, s->w.faults.seq, s->w.faults.step, s->w.faults.copy,
+		s->w.faults.read, s->w.faults.write, s->w.faults.deaths);
+}
+
+/* Everything of the scheduler's and the cache's is given back. */
+static void check_memory(struct sim *s, uint64_t sched_bytes, uint64_t kv_bytes)
+{
+	uint64_t a = mem_area_bytes(MEM_SCHED), b = mem_area_bytes(MEM_KV);
+
+	if (!s->v.failed && (a != sched_bytes || b != kv_bytes))
+		sim_fail(s, "memory",
+			"%lld bytes of the scheduler's and %lld of the cache's memory are not given back",
+			(long long)(a - sched_bytes), (long long)(b - kv_bytes));
 }
 
 void sim_run(uint64_t seed, const struct sim_options *o, struct sim_verdict *out)
@@ -389,24 +568,20 @@ void sim_run(uint64_t seed, const struct sim_options *o, struct sim_verdict *out
 	s->o = *o;
 	s->before = views;
 	s->after = views + 1;
-	if (!sim_world_make(&s->w, seed, o->what, sim_vocab_tokenizer(o->vocab)) ||
-		fake_create(&s->fake, s, seed))
-		sim_fail(s, "world", "no scene '%s', or out of memory", o->what ? o->what : "");
-	else
+	open_all(s, seed, o);
+	log_world(s);
+	if (!s->v.failed && !strcmp(s->w.name, "tree")) {
+		sim_tree_play(s, seed);
+	} else if (!s->v.failed) {
 		open_sched(s);
-	if (!s->v.failed) {
 		loop(s, seed);
 		if (!s->v.failed)
-			check_end(s);
+			wind_up(s);
 	}
-	close_all(s);
 	s->v.steps = s->fake.n_steps;
 	s->v.requests = s->w.n_requests;
-	if (!s->v.failed && (mem_area_bytes(MEM_SCHED) != sched_bytes || mem_area_bytes(MEM_KV) != kv_bytes))
-		sim_fail(s, "memory",
-			"after the end %llu bytes of the scheduler's and %llu of the cache's memory are not given back",
-			(unsigned long long)(mem_area_bytes(MEM_SCHED) - sched_bytes),
-			(unsigned long long)(mem_area_bytes(MEM_KV) - kv_bytes));
+	close_all(s);
+	check_memory(s, sched_bytes, kv_bytes);
 	*out = s->v;
 	free(views);
 	free(s);

@@ -48,9 +48,11 @@ struct sim_request {
 	uint32_t n_told, told_now, n_done, n_error, n_replays;
 	size_t told_bytes;
 	uint64_t submitted_ns, open_ns, first_ns, ended_ns; /* open: by this scheduler */
-	uint64_t late_ns;   /* since when an offline request has been owed work (min_share) */
+	uint32_t was_past;  /* KV that it had before the step, where it had a place; 0: none, or not known */
 	uint64_t heard;	    /* number of the last step that said something about it; told_now: tokens in it */
 	uint64_t failed_in; /* step in which the fake failed its sequence */
+	uint64_t answered_in;		  /* step of the first token that this scheduler told */
+	uint64_t last_ns, before_last_ns; /* of the last two tokens */
 };
 
 struct tokenizer;
@@ -109,6 +111,7 @@ struct sim_world {
 	bool host_tier, disk_tier;
 	uint64_t host_bytes, disk_bytes;
 	uint32_t n_tenants, weight[SIM_TENANTS];
+	const char *tenant_name[SIM_TENANTS];
 	uint32_t n_requests, n_events;
 	struct sim_request request[SIM_REQUESTS];
 	struct sim_event event[SIM_EVENTS];
@@ -140,8 +143,8 @@ struct fake {
 	uint32_t n_rows;
 	struct cost_shape shape;
 	uint64_t predicted_ns, last_ns;
-	uint64_t die_at; /* step; 0: never */
-	bool ran, died, whole_failed;
+	uint64_t die_at;		       /* step; 0: never */
+	bool ran, died, whole_failed, tending; /* tending: steps are the scheduler's own (calibration) */
 };
 int fake_create(struct fake *f, struct sim *s, uint64_t seed);
 void fake_destroy(struct fake *f);
@@ -159,12 +162,13 @@ struct sim_options {
 struct sim_verdict {
 	bool failed;
 	char what[24], text[480];
-	uint64_t steps, requests, preempted, replays, hit_tokens, restored, evicted;
+	uint64_t steps, requests, preempted, replays, hit_tokens, restored, evicted, saved, fair_steps;
+	double most_owed;
 };
 
 struct sim_seen { /* one request as sched_list told it */
 	struct sched_entry e;
-	char tenant[24];
+	bool placed; /* among the running ones */
 };
 struct sim_view { /* the scheduler between two steps */
 	struct sim_seen seen[SIM_REQUESTS];
@@ -177,16 +181,21 @@ struct sim {
 	struct sim_world w;
 	struct fake fake;
 	struct sched *sched;
-	struct cost_model *cost;
+	struct cost_model *cost, *cost_then; /* then: as it was when the last step was planned */
 	struct kv_tier *host, *disk;
-	char disk_path[64];
+	char disk_dir[96], disk_path[104];
 	uint64_t host_limit, disk_limit;
 	struct sim_view *before, *after;
-	bool company, stepping, dirty;
+	bool company, stepping;
 	uint32_t next_event, n_open;
 	uint64_t last_victim;
-	uint64_t service[SIM_TENANTS], step_max_service;
-	bool fair_over;
+	/* shares */
+	uint64_t service[SIM_TENANTS];
+	double largest; /* weighted tokens of the largest request */
+	bool all_backlogged;
+	double owed_ns,
+		held_ns; /* time that offline work should have had by now; that it had at the cost of online prompts */
+	uint64_t step_began_ns, longest_step_ns;
 	struct sim_verdict v;
 };
 
@@ -200,7 +209,21 @@ struct sim_request *sim_find(struct sim *s, uint64_t id);
 void check_view(struct sim *s, struct sim_view *v); /* fills it and looks whether it agrees with itself */
 void check_step(struct sim *s, int rc);		    /* between before and after */
 void check_submit(struct sim *s, struct sim_request *r, int rc, const struct error *e);
-void check_limits(struct sim *s);
 void check_idle(struct sim *s);
 void check_end(struct sim *s);
+void check_policy(struct sim *s);  /* policy.c; after a step that went well */
+void check_budgets(struct sim *s); /* budgets.c */
+void check_share(struct sim *s);
+bool sim_counts_online(struct sim *s, uint32_t row);
+bool sim_may_have_led(struct sim *s, const struct sim_request *r);
+void sim_tree_play(struct sim *s, uint64_t seed); /* tree.c */
+
+/* ---- tiers (tiers.c) -------------------------------------------------------------------------------------------------- */
+
+bool sim_open_tiers(struct sim *s);
+void sim_close_tiers(struct sim *s);
+void sim_remove_tiers(struct sim *s); /* folder and file */
+void sim_set_limits(struct sim *s, struct prefix *p, uint64_t host_bytes, uint64_t disk_bytes);
+void sim_rot(struct sim *s, struct rng *r);
+void check_limits(struct sim *s, const struct prefix *p);
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * sim_sched [--seed N] [--count N] [--first N] [--what SCENE] [--break FAULT] [--verbose]
- * Without --seed: histories first..first+count-1 (count from TENON_SIM_COUNT, else 3000, or 300 with TENON_TEST_SHORT), then every known fault of
+ * Without --seed: histories first..first+count-1 (count from TENON_SIM_COUNT, else 1200, or 300 with TENON_TEST_SHORT), then every known fault of
  * the fake, each of which a check must name. See README.md.
  */
 #include "tests/sim/sim.h"
@@ -8,12 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEFAULT_COUNT = 3000, SHORT_COUNT = 300, FAULT_TRIES = 200 };
+enum { DEFAULT_COUNT = 1200, SHORT_COUNT = 300, FAULT_TRIES = 200 };
 
-static const struct { /* what --break can do, and which check must see it */
-	const char *name, *seen_by;
-} faults[] = { { "token", "answer" }, { "slot", "kv" }, { "twice", "once" }, { "lost", "counts" },
-	{ "leak", "leak" } };
+static const struct { /* what --break can do, which check must see it, and in which scene */
+	const char *name, *seen_by, *scene;
+} faults[] = { { "token", "answer", NULL }, { "slot", "kv", NULL }, { "copy", "kv", "prefix" },
+	{ "twice", "once", NULL }, { "lost", "counts", NULL }, { "leak", "leak", NULL },
+	{ "hog", "class", "strict" }, { "budget", "budget", "strict" }, { "order", "order", "strict" },
+	{ "weights", "shares", "fair" }, { "stingy", "share", "share" }, { "tenants", "hit", "tree" },
+	{ "limit", "limit", "tiers" } };
 
 struct args {
 	uint64_t first, count;
@@ -98,6 +101,9 @@ static uint64_t run_all(const struct args *a)
 		sum.hit_tokens += v.hit_tokens;
 		sum.restored += v.restored;
 		sum.evicted += v.evicted;
+		sum.saved += v.saved;
+		sum.fair_steps += v.fair_steps;
+		sum.most_owed = MAX_OF(sum.most_owed, v.most_owed);
 		if (!v.failed)
 			continue;
 		if (++n_failed <= 20)
@@ -105,18 +111,20 @@ static uint64_t run_all(const struct args *a)
 	}
 	(void)printf(
 		"sim_sched: %llu histories, %llu failed: %llu requests, %llu steps, %llu preempted, %llu replayed, %llu tokens from "
-		"the cache, %llu pages evicted, %llu restored\n",
+		"the cache; pages: %llu evicted, %llu saved, %llu restored; shares held against each other in %llu steps; offline work "
+		"at most %.1f steps behind its share\n",
 		(unsigned long long)a->count, (unsigned long long)n_failed, (unsigned long long)sum.requests,
 		(unsigned long long)sum.steps, (unsigned long long)sum.preempted,
 		(unsigned long long)sum.replays, (unsigned long long)sum.hit_tokens,
-		(unsigned long long)sum.evicted, (unsigned long long)sum.restored);
+		(unsigned long long)sum.evicted, (unsigned long long)sum.saved,
+		(unsigned long long)sum.restored, (unsigned long long)sum.fair_steps, sum.most_owed);
 	return n_failed;
 }
 
 /* The checks can fail: each fault is found, by the check that is there for it. */
 static bool find_fault(const struct args *a, size_t k)
 {
-	struct sim_options o = { .fault = faults[k].name, .vocab = a->o.vocab };
+	struct sim_options o = { .what = faults[k].scene, .fault = faults[k].name, .vocab = a->o.vocab };
 	struct sim_verdict v;
 	char last[24] = "none";
 

@@ -78,7 +78,7 @@ static void draw_config(struct sched_config *c, const struct model_info *m, stru
 	c->max_prefill_ns = rng_chance(r, 700) ? 0 : rng_range(r, 10, 300) * SIM_MS;
 	c->aging_ns = rng_chance(r, 700) ? 0 : rng_range(r, 50, 5000) * SIM_MS;
 	c->slack = rng_chance(r, 700) ? 0 : rng_range(r, 1, 200) / 1000.0;
-	c->long_prompt_factor = rng_chance(r, 700) ? 0 : rng_range(r, 10, 40) / 10.0;
+	c->long_prompt_factor = rng_chance(r, 700) ? 0 : rng_range(r, 11, 40) / 10.0;
 	c->no_prefix = rng_chance(r, 150);
 	c->prefix.share_tenants = rng_chance(r, 200);
 }
@@ -161,7 +161,7 @@ static void spoil(struct sim_world *w, struct sim_request *q, struct rng *r)
 	uint32_t ctx = w->info.n_ctx;
 
 	q->refusal = TENON_E_INVALID;
-	switch (rng_below(r, 3)) {
+	switch (rng_below(r, 5)) {
 	case 0:
 		q->ask.max_tokens = ctx + 1 - q->n_prompt + rng_below(r, 1000);
 		q->refusal = TENON_E_TOO_LONG;
@@ -169,6 +169,12 @@ static void spoil(struct sim_world *w, struct sim_request *q, struct rng *r)
 	case 1:
 		q->tokens[rng_below(r, q->n_prompt)] =
 			rng_chance(r, 500) ? -1 - (int32_t)rng_below(r, 9) : SIM_VOCAB;
+		break;
+	case 2:
+		q->ask.traffic_class = 2 + rng_below(r, 100);
+		break;
+	case 3:
+		q->ask.priority = rng_chance(r, 500) ? 101 : -101;
 		break;
 	default:
 		random_tokens(r, q->tokens, ctx + 4);
@@ -384,6 +390,12 @@ static void scene_share(struct sim_world *w, struct plan *p, struct rng *r)
 	p->priority = 0;
 	w->config.offline_min_share = rng_range(r, 1, 5) / 10.0;
 	w->cost.outlier_permille = 0;
+	if (rng_chance(r, 600)) {
+		uint32_t whole = w->info.n_ctx / w->info.page_tokens + 2;
+
+		for (uint32_t g = 0; g < w->info.n_groups; g++)
+			w->info.n_pages[g] = whole * (w->info.step_seqs + 2);
+	}
 }
 
 /* Every tenant has a queue from the start, or floods later; nothing else distinguishes the requests. */
@@ -404,12 +416,13 @@ static void scene_fair(struct sim_world *w, struct plan *p, struct rng *r)
 	w->n_tenants = rng_range(r, 2, 4);
 	for (uint32_t k = 0; k < w->n_tenants; k++)
 		w->weight[k] = rng_range(r, 1, 6) * 500;
+	w->config.max_running = rng_range(r, 1, MIN_OF(4, w->info.step_seqs));
 }
 
 static void scene_memory(struct sim_world *w, struct plan *p, struct rng *r)
 {
 	uint32_t whole = (w->info.n_ctx + w->info.page_tokens - 1) / w->info.page_tokens;
-	uint32_t n = rng_range(r, whole, whole + whole / 2);
+	uint32_t n = rng_chance(r, 200) ? rng_range(r, 1, whole) : rng_range(r, whole, whole + whole / 2);
 
 	for (uint32_t g = 0; g < w->info.n_groups; g++)
 		w->info.n_pages[g] = n;
@@ -473,11 +486,28 @@ static void scene_limits(struct sim_world *w, struct plan *p, struct rng *r)
 	}
 }
 
+/* No requests: tree.c makes its own sequences. */
+static void scene_tree(struct sim_world *w, struct plan *p, struct rng *r)
+{
+	p->n = 0;
+	if (rng_chance(r, 500))
+		set_tiers(w, p, r);
+	if (rng_chance(r, 200))
+		w->faults = (struct sim_faults){
+			.copy = rng_below(r, 500), .read = rng_below(r, 300), .write = rng_below(r, 300)
+		};
+	if (rng_chance(r, 100))
+		w->config.prefix.max_node_bytes = rng_range(r, 500, 20000);
+	if (rng_chance(r, 300))
+		w->config.prefix.max_pinned_pages = rng_range(r, 1, 40);
+	p->n_limits = p->n_tends = p->n_purges = p->n_unpins = 0;
+}
+
 static const char *const names[] = { "mixed", "strict", "targets", "share", "fair", "memory", "prefix",
-	"tiers", "deaths", "faults", "limits" };
+	"tiers", "deaths", "faults", "limits", "tree" };
 static void (*const scenes[])(struct sim_world *, struct plan *, struct rng *) = { scene_mixed, scene_strict,
 	scene_targets, scene_share, scene_fair, scene_memory, scene_prefix, scene_tiers, scene_deaths,
-	scene_faults, scene_limits };
+	scene_faults, scene_limits, scene_tree };
 
 size_t sim_world_names(const char *const **out)
 {
@@ -514,6 +544,7 @@ bool sim_world_make(struct sim_world *w, uint64_t seed, const char *name, const 
 			w->weight[i] = rng_chance(&r, 500) ? 0 : rng_range(&r, 1, 8) * 250;
 		plan_mixed(p, w, &r);
 		scenes[k](w, p, &r);
+		memcpy(w->tenant_name, tenant_names, sizeof tenant_names);
 		ok = draw_requests(w, p, seed, t);
 	}
 	free(p);
