@@ -14,7 +14,8 @@ _tenon() {
     --kv) COMPREPLY=($(compgen -W "f32 f16 q8_0 q4_0" -- "$cur")); return ;;
     --class) COMPREPLY=($(compgen -W "online offline" -- "$cur")); return ;;
     --backend) COMPREPLY=($(compgen -W "cpu ref" -- "$cur")); return ;;
-    --socket | --template | --full | --text | --plot | -f) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+    --type) COMPREPLY=($(compgen -W "F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 IQ4_NL Q2_K Q3_K Q4_K Q5_K Q6_K q2_k_m q3_k_s q3_k_m q3_k_l q4_k_s q4_k_m q5_k_s q5_k_m" -- "$cur")); return ;;
+    --socket | --template | --full | --text | --plot | --importance | -f | -o) COMPREPLY=($(compgen -f -- "$cur")); return ;;
     bench) COMPREPLY=($(compgen -W "$("$1" bench --help | _tenon_names)" -- "$cur")); return ;;
     esac
     if [ "$COMP_CWORD" = 1 ]; then

@@ -38,6 +38,7 @@ struct key {
 	const uint8_t *value; /* scalars */
 	struct gguf_str str;
 	struct gguf_array array;
+	const uint8_t *end; /* behind the value */
 };
 
 struct name_ref { /* one line of a sorted index */
@@ -433,6 +434,7 @@ static int read_keys(struct gguf *g, struct reader *r, uint64_t n)
 	g->n_keys = n;
 	for (uint32_t i = 0; i < n && !rc; i++) {
 		rc = take_key(r, &g->keys[i]);
+		g->keys[i].end = r->base + r->pos;
 		g->key_index[i] = (struct name_ref){ g->keys[i].name, i };
 	}
 	return rc ? rc : index_sort(r, g->key_index, n, "key");
@@ -730,6 +732,14 @@ struct gguf_str gguf_key_at(const struct gguf *g, size_t i, enum gguf_kind *kind
 {
 	*kind = g->keys[i].kind;
 	return g->keys[i].name;
+}
+
+const void *gguf_key_bytes(const struct gguf *g, size_t i, size_t *len)
+{
+	const uint8_t *from = (const uint8_t *)g->keys[i].name.s - sizeof(uint64_t);
+
+	*len = (size_t)(g->keys[i].end - from);
+	return from;
 }
 
 static const struct key *find_key(const struct gguf *g, const char *name)

@@ -60,6 +60,8 @@ const uint8_t *gguf_digest(const struct gguf *g); /* [32] BLAKE2b over header, t
 /* Keys. Getters are type-checked: NOT_FOUND if absent, FORMAT (naming key and type) on a wrong type or range. */
 size_t gguf_n_keys(const struct gguf *g);
 struct gguf_str gguf_key_at(const struct gguf *g, size_t i, enum gguf_kind *kind);
+/* The key as it lies in the file: length and name, kind, value. For writing it to another file. */
+const void *gguf_key_bytes(const struct gguf *g, size_t i, size_t *len);
 bool gguf_has(const struct gguf *g, const char *key);
 int gguf_get_u64(const struct gguf *g, const char *key, uint64_t *out, struct error *e); /* any integer kind, >= 0 */
 int gguf_get_f64(const struct gguf *g, const char *key, double *out, struct error *e);   /* any number kind; finite */

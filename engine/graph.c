@@ -74,6 +74,7 @@ void graph_destroy(struct graph *g)
 	mem_free(g->attrs);
 	mem_free(g->edges);
 	mem_free(g->constants);
+	mem_free(g->out);
 	mem_free(g);
 }
 
@@ -289,9 +290,7 @@ void graph_in(struct graph *g, graph_tensor t)
 
 void graph_out(struct graph *g, graph_tensor t)
 {
-	if (g->g.n_out == COUNT_OF(g->out))
-		graph_fail(g, TENON_E_INTERNAL, "graph: more than four outputs");
-	else
+	if (grow(g, &g->out, &g->cap_out, g->g.n_out, 1, sizeof *g->out))
 		g->out[g->g.n_out++] = t;
 }
 

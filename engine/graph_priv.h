@@ -22,8 +22,8 @@ struct graph {
 	uint32_t *edges;
 	float *constants;
 	uint32_t cap_tensors, cap_sources, cap_nodes, cap_scopes, cap_attrs, cap_edges, cap_constants,
-		n_constants;
-	uint32_t in[1], out[4];
+		n_constants, cap_out;
+	uint32_t in[1], *out;
 	struct graph_scope scope;
 	struct tnp_span buffers[2];
 	struct tnp_graph g;

@@ -122,7 +122,9 @@ static int build_graph(struct model *m, const struct model_options *o, struct er
 		return rc;
 	take_info(m, a, &p);
 	a->build(m->file, &p, m->graph);
-	rc = run_passes(m, o, e);
+	rc = model_taps_open(m, o->taps, e);
+	if (!rc)
+		rc = run_passes(m, o, e);
 	if (rc)
 		return rc;
 	m->g = graph_finish(m->graph, m->info.step_tokens, m->info.step_seqs, m->info.step_out, e);
@@ -388,6 +390,7 @@ void model_close(struct model *m)
 		return;
 	backend_model_close(m->bm);
 	model_step_close(m);
+	model_taps_close(m);
 	model_text_close(m);
 	mem_free(m->slots.slot);
 	graph_destroy(m->graph);

@@ -11,6 +11,10 @@
 #include "engine/tokenizer.h"
 #include "plugins/plugins.h"
 
+/* Activations that a model hands out beside its results, for calibration and comparison: what feeds each matrix product,
+ * or the stream behind each part (attention, feed-forward) of each layer. They cost a copy of all of them each step. */
+enum model_taps { MODEL_TAPS_NONE, MODEL_TAPS_LINEAR, MODEL_TAPS_LAYERS };
+
 struct model_options { /* zero members mean defaults */
 	const char *path;
 	struct backend *backend;   /* borrowed, outlives the model */
@@ -27,6 +31,7 @@ struct model_options { /* zero members mean defaults */
 	uint32_t n_sessions;       /* sequences of n_ctx tokens that the pool must hold, in place of kv_bytes; 0: as kv_bytes says */
 	uint64_t memory_limit;     /* most that the model may take in all; 0: what the machine and control groups leave */
 	const char *passes;        /* graph passes to switch off or on, engine/pass.h; NULL: all run */
+	enum model_taps taps;
 	bool measure_only;         /* fills model_info, takes no memory for weights and pages; no steps then */
 };
 
@@ -76,6 +81,19 @@ struct step_seq {
 int model_step(struct model *m, struct step_seq *seqs, uint32_t n_seqs, struct error *e);
 int model_kv_copy(struct model *m, uint32_t group, uint32_t from, uint32_t to, uint32_t n_tokens, struct error *e);
 struct backend_model *model_backend(struct model *m); /* for kv_read, kv_write, profile */
+
+struct model_tap {
+	int layer;             /* -1: outside the layers */
+	const char *word;      /* "attn", "ffn", ... of the part */
+	uint32_t width;
+	bool chosen;           /* one row for each row asked for, not for each token: behind the last attention */
+	uint32_t n_weights;    /* matrices that it feeds (MODEL_TAPS_LINEAR) */
+	const struct gguf_tensor *weight[8];
+	const float *rows;     /* [n_rows][width] of the last step */
+	uint32_t n_rows;
+};
+size_t model_n_taps(const struct model *m);
+const struct model_tap *model_tap_at(const struct model *m, size_t i);
 
 /* Tokens of a request: chat_render + tokenizer for messages (`json`, engine/chat.h), with BOS as the template says;
  * plain text gets what the file asks for (BOS/EOS, or [CLS]/[SEP]). [any thread] */

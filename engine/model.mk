@@ -2,7 +2,7 @@
 # Model engine: graph builder, architectures, loading, steps. MODEL_LIBS is what a program links to run models.
 noinst_LTLIBRARIES += libmodel.la
 libmodel_la_SOURCES = engine/model.c engine/model.h engine/model_priv.h engine/ledger.c engine/ledger.h engine/model_memory.c engine/model_text.c \
-	engine/model_chat.c engine/step.c engine/graph.c engine/graph.h engine/graph_priv.h engine/graph_plan.c \
+	engine/model_chat.c engine/step.c engine/taps.c engine/graph.c engine/graph.h engine/graph_priv.h engine/graph_plan.c \
 	engine/arch.c engine/arch.h engine/arch_parts.c engine/arch_llama.c engine/arch_gemma3.c \
 	engine/arch_phi3.c engine/arch_qwen2.c engine/arch_qwen3.c engine/chat.h
 libmodel_la_SOURCES += engine/pass.c engine/pass.h engine/passes.def engine/pass_edit.c engine/pass_edit.h engine/pass_fold_constants.c \
@@ -44,6 +44,10 @@ tests/tiny/qwen2.gguf: $(srcdir)/scripts/make-tiny-model
 	$(TINY_MAKE) --arch qwen2 --type F32 --seed 8 --width 96 --heads 3 --kv-heads 1 --ff 160 --rope-base 1000000 $@.new && mv $@.new $@
 tests/tiny/qwen3.gguf: $(srcdir)/scripts/make-tiny-model
 	$(TINY_MAKE) --arch qwen3 --type F32 --seed 9 --width 96 --head-dim 32 --heads 4 --kv-heads 2 --ff 160 --untied $@.new && mv $@.new $@
+# Rows of whole super-blocks: what the K types are tested with.
+tests/tiny/wide.gguf: $(srcdir)/scripts/make-tiny-model
+	$(TINY_MAKE) --type F32 --seed 11 --width 256 --heads 4 --kv-heads 2 --ff 512 --layers 2 --untied $@.new && mv $@.new $@
+check_DATA += tests/tiny/wide.gguf
 check_DATA += $(TINY_MODELS)
 CLEANFILES += tests/tiny/*.gguf tests/tiny/*.new
 

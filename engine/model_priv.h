@@ -19,6 +19,7 @@ struct step_arrays { /* one block, cut by step.c; sizes follow from the limits *
 	tnp_rc *seq_rc;			 /* [step_seqs] */
 	uint32_t *seq_of;		 /* [step_seqs] index in the caller's array */
 	float *rows;			 /* [step_out][width]: where callers' rows do not lie in one piece */
+	struct tnp_rows *out;		 /* [outputs of the graph]: the rows wanted, then the taps */
 };
 
 struct model {
@@ -40,6 +41,9 @@ struct model {
 	uint64_t text_bytes; /* tokenizer, template, graph, tables: a guess first, measured once they are there */
 	struct ledger ledger;
 	struct step_arrays step;
+	struct model_tap *taps; /* [n_taps]; output i + 1 of the graph, unless two share one */
+	uint32_t *tap_out;	/* [n_taps] that output */
+	uint32_t n_taps;
 };
 
 struct tnp_limits model_limits(const struct model *m);
@@ -50,6 +54,10 @@ int model_text_open(struct model *m, struct error *e);
 void model_text_close(struct model *m);
 void model_chat_open(struct model *m); /* a missing or broken template is kept as an error for later */
 void model_chat_close(struct model *m);
+
+/* Makes outputs of a graph that is built, before it is finished. */
+int model_taps_open(struct model *m, enum model_taps kind, struct error *e);
+void model_taps_close(struct model *m);
 
 int model_step_open(struct model *m, struct error *e);
 void model_step_close(struct model *m);

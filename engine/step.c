@@ -18,6 +18,28 @@ static void *cut(char *base, uint64_t *at, uint64_t n, size_t bytes)
 
 static uint64_t n_rows(const struct model_info *i) { return MAX_OF(i->step_out, i->is_encoder ? i->step_seqs : 0u); }
 
+/* Rows that output i of the graph may have in a step. */
+static uint64_t out_rows(const struct model *m, uint32_t i)
+{
+	int64_t symbol = graph_symbol(m->graph, m->g->out[i]);
+
+	return symbol == TNP_N_TOKENS ? m->info.step_tokens : symbol == TNP_N_SEQS ? m->info.step_seqs : m->info.step_out;
+}
+
+static void layout_outs(struct step_arrays *a, const struct model *m, char *base, uint64_t *at)
+{
+	struct tnp_rows *out = cut(base, at, m->g->n_out, sizeof *out);
+
+	for (uint32_t i = 1; i < m->g->n_out; i++) {
+		uint64_t width = (uint64_t)graph_width(m->graph, m->g->out[i]);
+		float *rows = cut(base, at, out_rows(m, i) * width, sizeof *rows);
+
+		if (out)
+			out[i] = (struct tnp_rows){ .data = rows, .stride = width };
+	}
+	a->out = out;
+}
+
 static uint64_t layout(struct step_arrays *a, const struct model *m, uint32_t max_pages, char *base)
 {
 	const struct model_info *i = &m->info;
@@ -34,6 +56,7 @@ static uint64_t layout(struct step_arrays *a, const struct model *m, uint32_t ma
 	a->out_tok = cut(base, &at, i->step_out, sizeof *a->out_tok);
 	a->seq_rc = cut(base, &at, i->step_seqs, sizeof *a->seq_rc);
 	a->seq_of = cut(base, &at, i->step_seqs, sizeof *a->seq_of);
+	layout_outs(a, m, base, &at);
 	a->rows = cut(base, &at, n_rows(i) * m->out_width, sizeof *a->rows);
 	return at;
 }
@@ -214,7 +237,6 @@ static void hand_out(struct model *m, const struct fill *f, struct step_seq *s)
 int model_step(struct model *m, struct step_seq *seqs, uint32_t n_seqs, struct error *e)
 {
 	struct tnp_pages pages[TNP_MAX_GROUPS] = { { 0 } };
-	struct tnp_rows out;
 	struct tnp_batch b;
 	struct fill f;
 	int rc = m->bm ? check_limits(m, seqs, n_seqs, e)
@@ -227,7 +249,7 @@ int model_step(struct model *m, struct step_seq *seqs, uint32_t n_seqs, struct e
 		return TENON_OK;
 	for (uint32_t g = 0; g < m->info.n_groups; g++)
 		pages[g] = (struct tnp_pages){ .page0 = m->step.page0[g], .page = m->step.page[g] };
-	out = (struct tnp_rows){ .data = f.in_pieces || !f.rows ? m->step.rows : f.rows,
+	m->step.out[0] = (struct tnp_rows){ .data = f.in_pieces || !f.rows ? m->step.rows : f.rows,
 		.stride = m->out_width };
 	b = (struct tnp_batch){ .size = sizeof b,
 		.n_seqs = f.n_seqs,
@@ -239,10 +261,15 @@ int model_step(struct model *m, struct step_seq *seqs, uint32_t n_seqs, struct e
 		.past = m->step.past,
 		.pages = pages,
 		.out_tok = m->step.out_tok,
-		.out = &out,
+		.out = m->step.out,
 		.seq_rc = m->step.seq_rc };
 	rc = backend_batch(m->bm, &b, e);
-	if (!rc)
-		hand_out(m, &f, seqs);
+	if (rc)
+		return rc;
+	hand_out(m, &f, seqs);
+	for (uint32_t i = 0; i < m->n_taps; i++) {
+		m->taps[i].rows = m->step.out[m->tap_out[i]].data;
+		m->taps[i].n_rows = m->taps[i].chosen ? f.n_out : f.n_tokens;
+	}
 	return rc;
 }

@@ -6,12 +6,12 @@
 #include "tools/commands.h"
 #include "tools/score.h"
 #include "tools/session.h"
-#include <errno.h>
+#include "tools/text.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { OPT_JSON = 0x300, OPT_CTX, OPT_STRIDE, WINDOW = 512, TEXT_LIMIT = 1 << 30 };
+enum { OPT_JSON = 0x300, OPT_CTX, OPT_STRIDE, WINDOW = 512 };
 
 struct perplexity {
 	struct open_options open;
@@ -47,38 +47,13 @@ static int help(void)
 
 /* ---- the text ------------------------------------------------------------------------------------------------------- */
 
-static int read_file(const char *path, struct buf *b, struct error *e)
-{
-	FILE *f = strcmp(path, "-") ? fopen(path, "re") : stdin;
-	int rc = TENON_OK;
-	size_t n = 1;
-
-	if (!f)
-		return error_errno(e, TENON_E_NOT_FOUND, errno, "text '%.128s'", path);
-	while (n && !rc) {
-		if (!buf_reserve(b, 1 << 16)) {
-			rc = error_set(
-				e, TENON_E_TOO_LONG, "text '%.128s': larger than 1 GiB, or no memory", path);
-			break;
-		}
-		n = fread(b->data + b->len, 1, 1 << 16, f);
-		b->len += n;
-		if (ferror(f))
-			rc = session_interrupted() ? error_set(e, TENON_E_CANCELLED, "interrupted")
-						   : error_errno(e, TENON_E_IO, errno, "text '%.128s'", path);
-	}
-	if (f != stdin)
-		(void)fclose(f);
-	return rc;
-}
-
 static int take_text(struct perplexity *p, struct error *e)
 {
 	struct buf b;
 	int rc;
 
-	buf_init(&b, MEM_TOOL, TEXT_LIMIT);
-	rc = read_file(p->file, &b, e);
+	buf_init(&b, MEM_TOOL, TEXT_LIMIT_BYTES);
+	rc = text_read(p->file, &b, e);
 	if (!rc)
 		rc = model_tokens_from_text(p->score.m, b.data, b.len, &p->text, e);
 	buf_finish(&b);

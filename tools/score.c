@@ -83,23 +83,30 @@ static void fill_pages(struct score *s, struct step_seq *q)
 	}
 }
 
+int score_step(struct score *s, const int32_t *ids, uint32_t past, uint32_t n, uint32_t n_out, struct error *e)
+{
+	struct step_seq q = { .tokens = ids, .n_tokens = n, .past = past, .n_out = n_out, .out = s->rows };
+	int rc;
+
+	fill_pages(s, &q);
+	rc = model_step(s->m, &q, 1, e);
+	return !rc && q.rc ? error_set(e, q.rc, "ids: %s", error_meaning(q.rc)) : rc;
+}
+
 int score_run(struct score *s, const int32_t *ids, uint32_t n, uint32_t n_rows, score_fn *fn, void *ctx,
 	struct error *e)
 {
 	uint32_t first_row = n - MIN_OF(n_rows, n);
 
 	for (uint32_t past = 0, len; past < n; past += len) {
-		struct step_seq q = { .tokens = ids + past, .past = past, .out = s->rows };
+		uint32_t n_out;
 		int rc;
 
-		q.n_tokens = len = step_length(s, past, n, first_row);
-		q.n_out = past + len > first_row ? past + len - MAX_OF(first_row, past) : 0;
-		fill_pages(s, &q);
-		rc = model_step(s->m, &q, 1, e);
-		if (!rc && q.rc)
-			rc = error_set(e, q.rc, "ids: %s", error_meaning(q.rc));
-		if (!rc && q.n_out)
-			rc = fn(ctx, past + len - q.n_out, s->rows, q.n_out, e);
+		len = step_length(s, past, n, first_row);
+		n_out = past + len > first_row ? past + len - MAX_OF(first_row, past) : 0;
+		rc = score_step(s, ids + past, past, len, n_out, e);
+		if (!rc && n_out)
+			rc = fn(ctx, past + len - n_out, s->rows, n_out, e);
 		if (rc)
 			return rc;
 	}

@@ -22,6 +22,10 @@ struct score { /* owner: one thread */
 int score_open(struct open_options *o, uint64_t n_ctx, uint64_t chunk, struct score *s, struct error *e);
 void score_close(struct score *s);
 
+/* One step by hand: ids [n] at positions past..past + n - 1, all before them having gone through; rows of the last n_out
+ * (at most SCORE_OUT) in s->rows. INVALID, BACKEND. */
+int score_step(struct score *s, const int32_t *ids, uint32_t past, uint32_t n, uint32_t n_out, struct error *e);
+
 /* Rows of positions [first, first + n): row i scores what follows ids[first + i]. Another code than OK ends the run. */
 typedef int score_fn(void *ctx, uint32_t first, const float *rows, uint32_t n, struct error *e);
 /* ids [n], rows for the last n_rows of them. INVALID, BACKEND, or what fn returned. */

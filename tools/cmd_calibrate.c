@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tenon calibrate: runs a text through a model and writes what each column of each matrix is multiplied by, squared and
+ * averaged. The activations come out of the graph as further outputs (MODEL_TAPS_LINEAR). Works in its own process.
+ */
+#include "engine/importance.h"
+#include "tools/commands.h"
+#include "tools/score.h"
+#include "tools/session.h"
+#include "tools/text.h"
+#include <signal.h>
+#include <string.h>
+
+enum { OPT_JSON = 0x300, OPT_CTX, OPT_TOKENS, WINDOW = 512 };
+
+struct calibrate {
+	struct open_options open;
+	const char *file, *out;
+	uint64_t ctx, most_tokens;
+	bool json;
+	struct score score;
+	struct tokens text;
+	uint32_t n, window, n_windows, done; /* tokens; of a window; windows */
+	int32_t *ids;			     /* [window] */
+	double **sum;			     /* [taps][width] of squares */
+	uint64_t *n_rows;		     /* [taps] */
+};
+
+static int help(void)
+{
+	(void)fputs(
+		"usage: tenon calibrate -m MODEL -f TEXT -o FILE [OPTION]...\n\n"
+		"Measures over a text how much each column of each weight matrix matters (the mean square of what it multiplies)\n"
+		"and writes that for tenon quantize --importance. Take text of the kind that the model will see.\n\n" OPEN_MODEL_HELP
+		"  -f, --file TEXT          a file of UTF-8 text; - is standard input\n"
+		"  -o, --output FILE        the file to write\n"
+		"      --ctx N              tokens of a window (default: 512, or what the model has)\n"
+		"      --tokens N           stop after so many tokens (default: the whole text)\n"
+		"      --json               one JSON object\n\n"
+		"examples:\n"
+		"  tenon calibrate -m model-f16.gguf -f book.txt -o model.imp\n"
+		"  tenon calibrate -m model-f16.gguf -f book.txt -o model.imp --tokens 20000 --precision exact\n",
+		stdout);
+	return CLI_OK;
+}
+
+/* ---- text and memory -------------------------------------------------------------------------------------------------- */
+
+static int take_text(struct calibrate *c, struct error *e)
+{
+	struct buf b;
+	int rc;
+
+	buf_init(&b, MEM_TOOL, TEXT_LIMIT_BYTES);
+	rc = text_read(c->file, &b, e);
+	if (!rc)
+		rc = model_tokens_from_text(c->score.m, b.data, b.len, &c->text, e);
+	buf_finish(&b);
+	if (rc)
+		return rc;
+	c->n = (uint32_t)MIN_OF(MIN_OF((uint64_t)c->text.n, (uint64_t)INT32_MAX), c->most_tokens);
+	c->window = MIN_OF(MIN_OF((uint32_t)c->ctx, model_info(c->score.m)->n_ctx), c->n);
+	return c->n >= 2 ? TENON_OK
+			 : error_set(e, TENON_E_INVALID, "text: has %u tokens; at least 2 are needed", c->n);
+}
+
+static int take_memory(struct calibrate *c, struct error *e)
+{
+	size_t n = model_n_taps(c->score.m);
+	bool ok;
+
+	c->n_windows = (c->n + c->window - 1) / c->window;
+	c->ids = mem_zalloc(MEM_TOOL, c->window, sizeof *c->ids);
+	c->sum = mem_zalloc(MEM_TOOL, n, sizeof *c->sum);
+	c->n_rows = mem_zalloc(MEM_TOOL, n, sizeof *c->n_rows);
+	ok = c->ids && c->sum && c->n_rows;
+	for (size_t i = 0; i < n && ok; i++) {
+		c->sum[i] = mem_zalloc(MEM_TOOL, model_tap_at(c->score.m, i)->width, sizeof **c->sum);
+		ok = c->sum[i];
+	}
+	return ok ? TENON_OK : error_set(e, TENON_E_NOMEM, "no memory for sums over columns");
+}
+
+static void finish(struct calibrate *c)
+{
+	for (size_t i = 0; c->sum && i < model_n_taps(c->score.m); i++)
+		mem_free(c->sum[i]);
+	mem_free(c->sum);
+	mem_free(c->n_rows);
+	mem_free(c->ids);
+	tokens_finish(&c->text);
+	score_close(&c->score);
+}
+
+/* ---- measuring -------------------------------------------------------------------------------------------------------- */
+
+static int take_rows(void *ctx, uint32_t first, const float *rows, uint32_t n, struct error *e)
+{
+	struct calibrate *c = ctx;
+
+	(void)first;
+	(void)rows;
+	(void)n;
+	for (size_t i = 0; i < model_n_taps(c->score.m); i++) {
+		const struct model_tap *t = model_tap_at(c->score.m, i);
+
+		for (uint32_t r = 0; r < t->n_rows; r++)
+			for (uint32_t j = 0; j < t->width; j++) {
+				double v = t->rows[(size_t)r * t->width + j];
+
+				c->sum[i][j] += v * v;
+			}
+		c->n_rows[i] += t->n_rows;
+	}
+	return session_interrupted() ? error_set(e, TENON_E_CANCELLED, "interrupted; nothing was written")
+				     : TENON_OK;
+}
+
+/* Windows as tenon perplexity has them; the last may be short. */
+static int run_windows(struct calibrate *c, struct error *e)
+{
+	const struct tokenizer *t = model_tokenizer(c->score.m);
+	int rc = TENON_OK;
+
+	for (c->done = 0; c->done < c->n_windows && !rc; c->done++) {
+		uint32_t at = c->done * c->window, n = MIN_OF(c->n - at, c->window);
+
+		memcpy(c->ids, c->text.id + at, n * sizeof *c->ids);
+		if (tokenizer_adds_bos(t))
+			c->ids[0] = tokenizer_bos(t);
+		cli_progress("calibrate", (double)c->done / c->n_windows);
+		rc = score_run(&c->score, c->ids, n, n, take_rows, c, e);
+	}
+	cli_progress_end();
+	return rc;
+}
+
+/* ---- the file --------------------------------------------------------------------------------------------------------- */
+
+static bool written(const struct importance_row *rows, size_t n, const struct gguf_tensor *t)
+{
+	for (size_t i = 0; i < n; i++)
+		if (rows[i].name.s == t->name.s)
+			return true;
+	return false;
+}
+
+static void rows_fill(const struct calibrate *c, struct importance_row *rows, float *values, size_t *n)
+{
+	for (size_t i = 0; i < model_n_taps(c->score.m); i++) {
+		const struct model_tap *t = model_tap_at(c->score.m, i);
+
+		for (uint32_t j = 0; j < t->width; j++)
+			values[j] = (float)(c->sum[i][j] / (double)MAX_OF(c->n_rows[i], (uint64_t)1));
+		for (uint32_t w = 0; w < t->n_weights; w++)
+			if (!written(rows, *n, t->weight[w]))
+				rows[(*n)++] =
+					(struct importance_row){ t->weight[w]->name, t->width, values };
+		values += t->width;
+	}
+}
+
+static int write_file(const struct calibrate *c, size_t *n, struct error *e)
+{
+	size_t n_taps = model_n_taps(c->score.m), most = 0, width = 0;
+	struct importance_row *rows;
+	float *values;
+	int rc;
+
+	for (size_t i = 0; i < n_taps; i++) {
+		most += model_tap_at(c->score.m, i)->n_weights;
+		width += model_tap_at(c->score.m, i)->width;
+	}
+	rows = mem_zalloc(MEM_TOOL, most, sizeof *rows);
+	values = mem_zalloc(MEM_TOOL, width, sizeof *values);
+	*n = 0;
+	if (rows && values) {
+		rows_fill(c, rows, values, n);
+		rc = importance_write(c->out, model_info(c->score.m)->name, c->n, rows, *n, e);
+	} else {
+		rc = error_set(e, TENON_E_NOMEM, "no memory for the columns' values");
+	}
+	mem_free(rows);
+	mem_free(values);
+	return rc;
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------------------ */
+
+/* CLI_OK, CLI_USAGE, or -1 after --help. */
+static int parse(int argc, char **argv, struct calibrate *c)
+{
+	static const struct option longs[] = { OPEN_MODEL_LONGS, { "json", no_argument, NULL, OPT_JSON },
+		{ "ctx", required_argument, NULL, OPT_CTX },
+		{ "tokens", required_argument, NULL, OPT_TOKENS }, { "file", required_argument, NULL, 'f' },
+		{ "output", required_argument, NULL, 'o' }, { "help", no_argument, NULL, 'h' }, { 0 } };
+	const char *cmd = "tenon calibrate";
+	bool ok = true;
+	int o;
+
+	while (ok && (o = cli_getopt(cmd, argc, argv, ":m:f:o:h", longs)) != -1) {
+		int taken = o == '?' ? -1 : open_model_option(cmd, o, optarg, &c->open);
+
+		if (taken)
+			ok = taken > 0;
+		else if (o == OPT_CTX)
+			ok = cli_parse_u64(cmd, "--ctx", optarg, 2, INT32_MAX, &c->ctx);
+		else if (o == OPT_TOKENS)
+			ok = cli_parse_u64(cmd, "--tokens", optarg, 2, INT32_MAX, &c->most_tokens);
+		else if (o == 'f')
+			c->file = optarg;
+		else if (o == 'o')
+			c->out = optarg;
+		else if (o == OPT_JSON)
+			c->json = true;
+		else
+			return help() - 1;
+	}
+	if (!ok)
+		return CLI_USAGE;
+	if (optind < argc)
+		return cli_usage(cmd, "unexpected argument '%s'", argv[optind]);
+	if (!c->open.model || !c->file || !c->out)
+		return cli_usage(cmd, "%s is missing", !c->open.model ? "-m" : !c->file ? "-f" : "-o");
+	return CLI_OK;
+}
+
+int cmd_calibrate(int argc, char **argv)
+{
+	struct calibrate c = { .ctx = WINDOW, .most_tokens = UINT64_MAX };
+	struct error e = { 0 };
+	int status = parse(argc, argv, &c), rc;
+	size_t n = 0;
+
+	if (status)
+		return status < 0 ? CLI_OK : status;
+	session_catch_int();
+	(void)signal(SIGXFSZ, SIG_IGN);
+	c.open.o.taps = MODEL_TAPS_LINEAR;
+	rc = score_open(&c.open, 0, SCORE_OUT, &c.score, &e);
+	if (!rc)
+		rc = take_text(&c, &e);
+	if (!rc)
+		rc = take_memory(&c, &e);
+	if (!rc)
+		rc = run_windows(&c, &e);
+	if (!rc)
+		rc = write_file(&c, &n, &e);
+	if (!rc && c.json)
+		cli_print_json(json_pack("{s:s, s:I, s:I, s:i}", "output", c.out, "tokens", (json_int_t)c.n,
+			"matrices", (json_int_t)n, "windows", (int)c.n_windows));
+	else if (!rc)
+		(void)printf("%s: %zu matrices over %u tokens\n", c.out, n, c.n);
+	finish(&c);
+	return rc ? cli_fail_error("calibrate", &e) : CLI_OK;
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Texts that commands work on: a file, or standard input.
+ */
+#ifndef TOOLS_TEXT_H
+#define TOOLS_TEXT_H
+#include "base/base.h"
+
+enum { TEXT_LIMIT_BYTES = 1 << 30 };
+
+/* Appends the file's bytes ("-": standard input) to a buffer of that limit. NOT_FOUND, IO, TOO_LONG; CANCELLED after
+ * Ctrl-C. */
+int text_read(const char *path, struct buf *b, struct error *e);
+#endif
