@@ -47,7 +47,7 @@ static int help(void)
 		"does to the scores: mean KL divergence, how often the best token is the same, the largest margin that was\n"
 		"overturned, and where greedy output parts. a is the reference.\n\n"
 		"  -m, --model MODEL        a GGUF file or a name that scripts/fetch-model knows; a second one is for b\n"
-		"      --a SPEC, --b SPEC   KEY=VALUE,... of backend, precision, kv, isa, threads: as --backend and so on elsewhere.\n"
+		"      --a SPEC, --b SPEC   KEY=VALUE,... of backend, precision, kv, isa, passes, threads: as --backend and so on elsewhere.\n"
 		"                           Precision is exact for a; for b it is fast, with a second model exact\n"
 		"  -f, --file TEXT          a file of UTF-8 text; - is standard input\n"
 		"      --text TEXT          the text itself\n"
@@ -57,6 +57,7 @@ static int help(void)
 		"      --json               one JSON object\n\n"
 		"examples:\n"
 		"  tenon diff -m smollm2-135m --text 'The sky is blue because' --a backend=ref --b kv=q8_0\n"
+		"  tenon diff -m smollm2-135m -f book.txt --b precision=exact,passes=-fuse_qkv,-fuse_glu\n"
 		"  tenon diff -m model-f16.gguf -m model-q4.gguf -f book.txt --json\n",
 		stdout);
 	return CLI_OK;
@@ -70,7 +71,7 @@ static bool take_pair(struct open_options *o, char *pair)
 		const char *key;
 		int option;
 	} keys[] = { { "backend", OPT_BACKEND }, { "precision", OPT_PRECISION }, { "kv", OPT_KV },
-		{ "isa", OPT_ISA }, { "threads", OPT_THREADS } };
+		{ "isa", OPT_ISA }, { "passes", OPT_PASSES }, { "threads", OPT_THREADS } };
 	char *eq = strchr(pair, '=');
 
 	for (size_t i = 0; eq && i < COUNT_OF(keys); i++)
@@ -78,20 +79,27 @@ static bool take_pair(struct open_options *o, char *pair)
 			!memcmp(pair, keys[i].key, (size_t)(eq - pair)))
 			return open_model_option("tenon diff", keys[i].option, eq + 1, o) > 0;
 	(void)cli_usage("tenon diff",
-		"--a, --b: '%.64s' is not KEY=VALUE with backend, precision, kv, isa or threads", pair);
+		"--a, --b: '%.64s' is not KEY=VALUE with backend, precision, kv, isa, passes or threads",
+		pair);
 	return false;
 }
 
 static bool take_spec(struct side_options *s, const char *spec)
 {
-	char *rest = NULL;
 	bool ok = true;
 
 	s->spec = mem_strdup(MEM_TOOL, spec ? spec : "");
 	if (!s->spec)
 		return false;
-	for (char *pair = strtok_r(s->spec, ",", &rest); pair && ok; pair = strtok_r(NULL, ",", &rest))
+	for (char *pair = s->spec, *next; pair && *pair && ok; pair = next) {
+		next = pair + strcspn(pair, ",");
+		while (*next && (next[1] == '-' || next[1] == '+')) /* a list of passes goes on */
+			next += 1 + strcspn(next + 1, ",");
+		next = *next ? next : NULL;
+		if (next)
+			*next++ = 0;
 		ok = take_pair(&s->open, pair);
+	}
 	return ok;
 }
 
