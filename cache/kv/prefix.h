@@ -37,7 +37,7 @@ struct prefix_config {
 	bool invariant; /* equal tokens give equal bits: a page computed twice may be replaced by its twin */
 	/* the owner's wishes */
 	bool share_tenants;       /* one tree for all: timing tells tenants about each other */
-	uint32_t max_pinned_pages; /* of one tenant, per group; 0: a quarter of the pool */
+	uint32_t max_pinned_pages; /* of one tenant, in the largest group, in others in proportion; 0: a quarter */
 	uint64_t max_node_bytes;  /* memory for nodes; 0: 64 MiB. Old leaves without pages go first */
 	struct kv_tier *host, *disk; /* borrowed, may be NULL; evicted pages go to host, then to disk */
 };

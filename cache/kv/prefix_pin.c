@@ -39,18 +39,27 @@ static void pin_cost(const struct prefix *p, const struct prefix_node *at, uint3
 	}
 }
 
+/* Smaller groups in proportion: a window's pool is never all pinned because the other one is large. */
+static uint64_t pin_limit(const struct prefix *p, uint32_t group)
+{
+	uint64_t total = kv_pages_total(p->pages, group), largest = 0;
+
+	for (uint32_t g = 0; g < p->n_groups; g++)
+		largest = MAX_OF(largest, kv_pages_total(p->pages, g));
+	return p->c.max_pinned_pages ? p->c.max_pinned_pages * total / largest : total / 4;
+}
+
 static int pin_check(
 	const struct prefix *p, uint32_t tenant, const uint32_t cost[KV_MAX_GROUPS], struct error *e)
 {
 	for (uint32_t g = 0; g < p->n_groups; g++) {
-		uint32_t limit =
-			p->c.max_pinned_pages ? p->c.max_pinned_pages : kv_pages_total(p->pages, g) / 4;
+		uint64_t limit = pin_limit(p, g);
 		uint64_t sum = (uint64_t)p->tenant[tenant].pinned[g] + cost[g];
 
 		if (sum > limit)
 			return error_set(e, TENON_E_FULL,
-				"pin: %llu pages with this one, at most %u of a tenant can be pinned; unpin others or shorten it",
-				(unsigned long long)sum, limit);
+				"pin: %llu pages with this one, at most %llu of a tenant can be pinned; unpin others or shorten it",
+				(unsigned long long)sum, (unsigned long long)limit);
 	}
 	return TENON_OK;
 }

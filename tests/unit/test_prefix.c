@@ -535,6 +535,7 @@ static void windows_give_back_while_in_use(void **st)
 	uint64_t id;
 
 	(void)st;
+	w.config.max_pinned_pages = 16; /* of 64; of the window's 8 in proportion: 2 */
 	world_open(&w);
 	t = prefix_tenant(w.prefix, "t");
 	text_make(a, 200, 1);
