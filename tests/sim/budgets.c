@@ -47,10 +47,7 @@ bool sim_counts_online(struct sim *s, uint32_t k)
 /* Who got its place just now counts as a prompt, also with one token to compute: it waited for a place, not for a token. */
 static bool decodes(const struct sim *s, const struct fake_row *row)
 {
-	for (size_t i = 0; i < s->before->n; i++)
-		if (s->before->seen[i].e.id == s->w.request[row->request].ask.id)
-			return row->n == 1 && row->n_out == 1 && s->before->seen[i].placed;
-	return false;
+	return row->n == 1 && row->n_out == 1 && s->w.request[row->request].stayed;
 }
 
 struct parts { /* predicted, and what is in it */

@@ -157,6 +157,22 @@ static bool match(struct sim *s, uint32_t k, bool spoken, int8_t owner[SIM_REQUE
 	return false;
 }
 
+/* What a request had before the step and goes on from: who was preempted in it may have come back anywhere, and so may
+ * who is over. */
+static void note_before(struct sim *s, const struct sim_seen *before)
+{
+	struct sim_request *r = sim_find(s, before->e.id);
+	bool there = false, preempted = false;
+
+	for (size_t i = 0; i < s->after->n; i++)
+		if (s->after->seen[i].e.id == before->e.id) {
+			there = true;
+			preempted = s->after->seen[i].e.n_preempted != before->e.n_preempted;
+		}
+	r->stayed = before->placed && !preempted;
+	r->was_past = r->stayed && there ? before->e.past : 0;
+}
+
 /* Whose spans were they? Twins make it a question: prefix and place name the candidates, those first that the scheduler
  * spoke about in this step. */
 static void attribute(struct sim *s)
@@ -166,14 +182,7 @@ static void attribute(struct sim *s)
 	for (uint32_t i = 0; i < s->w.n_requests; i++)
 		s->w.request[i].was_past = 0;
 	for (size_t i = 0; i < s->before->n; i++)
-		if (s->before->seen[i].placed)
-			sim_find(s, s->before->seen[i].e.id)->was_past = s->before->seen[i].e.past;
-	for (size_t i = 0; i < s->after->n;
-		i++) /* who was preempted and came back in one step may begin anywhere */
-		for (size_t k = 0; k < s->before->n; k++)
-			if (s->before->seen[k].e.id == s->after->seen[i].e.id &&
-				s->before->seen[k].e.n_preempted != s->after->seen[i].e.n_preempted)
-				sim_find(s, s->before->seen[k].e.id)->was_past = 0;
+		note_before(s, &s->before->seen[i]);
 	memset(owner, -1, sizeof owner);
 	for (uint32_t k = 0; k < s->fake.n_rows; k++) {
 		bool seen[SIM_REQUESTS] = { false }, again[SIM_REQUESTS] = { false };
@@ -212,12 +221,10 @@ static void check_errors(struct sim *s)
 
 static void check_deadlines(struct sim *s)
 {
-	uint64_t began = s->fake.now_ns - (s->fake.ran ? s->fake.last_ns : 0);
-
 	for (uint32_t i = 0; i < s->w.n_requests; i++) {
 		const struct sim_request *r = &s->w.request[i];
 
-		if (r->life == SIM_OPEN && r->ask.deadline_ns && r->ask.deadline_ns < began)
+		if (r->life == SIM_OPEN && r->ask.deadline_ns && r->ask.deadline_ns < s->step_began_ns)
 			sim_fail(s, "deadline", "request %llu lives on behind its deadline",
 				(unsigned long long)r->ask.id);
 	}

@@ -419,12 +419,14 @@ static void log_view(struct sim *s, const struct sim_view *v)
 		v->status.pages_total[0], line);
 }
 
-/* What sched_step may say: a step ran; pages came back from a tier or a request failed instead; nothing to do; the device is lost. */
+/* What sched_step may say: a step ran; instead of one pages came back from a tier, a request failed or began anew; nothing to do; the device is lost. */
 static void check_word(struct sim *s, int rc, const struct error *e)
 {
-	bool moved = s->after->status.prefix.restored_pages != s->before->status.prefix.restored_pages ||
-		s->after->status.failed != s->before->status.failed;
+	const struct sched_status *a = &s->before->status, *b = &s->after->status;
+	bool moved = b->prefix.restored_pages != a->prefix.restored_pages || b->failed != a->failed;
 
+	for (uint32_t k = 0; k < SCHED_CLASSES; k++)
+		moved |= b->class[k].preempted != a->class[k].preempted;
 	if (s->fake.ran ? rc != (s->fake.died ? TENON_E_BACKEND : TENON_OK)
 			: rc != TENON_E_AGAIN && (rc != TENON_OK || !moved))
 		sim_fail(s, "step", "sched_step says %s (%s) after %s", error_name(rc), e->text,

@@ -139,7 +139,8 @@ static void check_first_chunk(struct sim *s, const struct look *look)
 			continue;
 		pages += (q->n_prompt + q->n_answer) / s->w.info.page_tokens + 2;
 		place += !q->paused;
-		if (look[i].before->e.past + 1 < look[i].before->e.n_tokens && !q->paused && ++n_new)
+		if ((!look[i].before->placed || look[i].before->e.past + 1 < look[i].before->e.n_tokens) &&
+			!q->paused && ++n_new)
 			r = q;
 	}
 	if (n_new != 1 || place > MIN_OF(places, s->w.info.step_out) || pages > s->w.info.n_pages[0])
@@ -194,7 +195,7 @@ static const char *tenant_of(const struct sim_request *r) { return r->ask.tenant
 
 static bool has_ttft(const struct sim *s, const struct sim_request *r)
 {
-	return r->ask.ttft_ns || s->w.config.class[r->ask.traffic_class].ttft_ns;
+	return r->ask.ttft_ns || s->w.config.class[online(r) ? WIRE_ONLINE : WIRE_OFFLINE].ttft_ns;
 }
 
 /* Within a class and a tenant nobody gets a place before somebody who is due earlier and could start as well;
@@ -253,8 +254,8 @@ static void check_victims(struct sim *s, const struct look *look)
 			again = r->ask.id == s->last_victim && l->before->e.past % s->w.info.page_tokens
 				? r
 				: again;
-		} else if (!online(r) && l->before->placed && l->after->placed && l->before->e.past > 0 &&
-			!sim_may_have_led(s, r)) {
+		} else if (!online(r) && l->before->placed && l->after->placed &&
+			l->before->e.past % s->w.info.page_tokens && !sim_may_have_led(s, r)) {
 			other = r;
 		}
 	}
@@ -277,11 +278,11 @@ static void check_online_victims(struct sim *s, const struct look *look)
 			l->after->e.n_preempted == l->before->e.n_preempted ||
 			s->w.config.offline_min_share > 0)
 			continue;
-		for (uint32_t k = 0; k < s->w.n_requests; k++)
-			if (!online(&s->w.request[k]) && look[k].row)
+		for (uint32_t k = 0; k < s->fake.n_rows && s->fake.ran; k++)
+			if (!sim_counts_online(s, k))
 				sim_fail(s, "victim",
 					"online request %llu was preempted, offline request %llu was in the step",
-					id_of(r), id_of(&s->w.request[k]));
+					id_of(r), id_of(&s->w.request[s->fake.row[k].request]));
 	}
 }
 

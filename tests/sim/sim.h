@@ -43,7 +43,7 @@ struct sim_request {
 	int refusal; /* the code that submit has to answer for what is wrong with it; 0: nothing is */
 
 	enum sim_life life;
-	bool paused, cancel, started;
+	bool paused, cancel, started, stayed; /* stayed: had a place before the step and kept it */
 	int code;
 	uint32_t n_told, told_now, n_done, n_error, n_replays;
 	size_t told_bytes;
