@@ -9,11 +9,13 @@
 #include <string.h>
 
 static const struct arch archs[] = {
-	{ "llama", arch_llama_build },
-	{ "gemma3", arch_gemma3_build },
-	{ "phi3", arch_phi3_build },
-	{ "qwen2", arch_qwen2_build },
-	{ "qwen3", arch_qwen3_build },
+	{ "llama", false, arch_llama_build },
+	{ "gemma3", false, arch_gemma3_build },
+	{ "phi3", false, arch_phi3_build },
+	{ "qwen2", false, arch_qwen2_build },
+	{ "qwen3", false, arch_qwen3_build },
+	{ "bert", true, arch_bert_build },
+	{ "nomic-bert", true, arch_nomic_bert_build },
 };
 
 enum { MAX_LAYERS = 1024, MAX_WIDTH = 1 << 20, MAX_HEADS = 4096, MAX_HEAD_DIM = 4096, MAX_CONTEXT = 1 << 27 };
@@ -175,6 +177,32 @@ static void read_rope(struct reader *r, struct arch_params *p)
 	read_rope_scaling(r, p);
 }
 
+/* What becomes of the rows of a text's tokens. Files that do not say so mean the mean. */
+static void read_encoder(struct reader *r, struct arch_params *p)
+{
+	enum { MEAN = 1, FIRST = 2, LAST = 3, RANK = 4 }; /* pooling_type in files */
+	static const uint32_t kinds[] = {
+		[MEAN] = TNP_POOL_MEAN, [FIRST] = TNP_POOL_FIRST, [LAST] = TNP_POOL_LAST
+	};
+	uint32_t kind = whole_or(r, "pooling_type", 0, RANK, MEAN);
+	bool causal = false;
+	char name[96];
+
+	p->encoder = true;
+	p->eps = real_or(r, "attention.layer_norm_epsilon", 0, 1, 1e-12);
+	key_name(r, "attention.causal", name, sizeof name);
+	if (!r->rc && gguf_has(r->f, name))
+		r->rc = gguf_get_bool(r->f, name, &causal, r->e);
+	if (causal)
+		fail(r, TENON_E_UNSUPPORTED,
+			"attention.causal: encoders that see earlier tokens only are not supported");
+	if (kind == 0 || kind == RANK)
+		fail(r, TENON_E_UNSUPPORTED, "pooling_type: %s is not supported, only mean, first and last",
+			kind ? "ranking" : "a row for each token");
+	else
+		p->pooling = kinds[kind];
+}
+
 int arch_params_read(const struct gguf *f, const struct arch *a, struct arch_params *out, struct error *e)
 {
 	struct reader r = { .f = f, .arch = a->name, .e = e };
@@ -189,6 +217,8 @@ int arch_params_read(const struct gguf *f, const struct arch *a, struct arch_par
 	p.window = whole_or(&r, "attention.sliding_window", 0, MAX_CONTEXT, 0);
 	read_heads(&r, &p);
 	read_rope(&r, &p);
+	if (a->encoder)
+		read_encoder(&r, &p);
 	if (!r.rc && whole_or(&r, "expert_count", 0, UINT32_MAX, 0))
 		fail(&r, TENON_E_UNSUPPORTED, "expert_count: mixtures of experts are not supported");
 	if (r.rc)

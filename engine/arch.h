@@ -11,10 +11,13 @@ struct arch_params {
 	uint32_t rope_dims, window;   /* window 0: all tokens */
 	double rope_base, rope_scale; /* positions are multiplied by rope_scale */
 	double eps;
+	bool encoder;
+	uint32_t pooling; /* TNP_POOL_* of an encoder */
 };
 
 struct arch {
 	const char *name; /* general.architecture */
+	bool encoder;	  /* gives a row for each text, not for each token */
 	void (*build)(
 		const struct gguf *f, const struct arch_params *p, struct graph *g); /* faults stick in g */
 };
@@ -24,6 +27,8 @@ int arch_find(const struct gguf *f, const struct arch **out, struct error *e);
 /* Reads NAME.block_count and so on; every number is in range and heads divide. FORMAT, UNSUPPORTED. */
 int arch_params_read(const struct gguf *f, const struct arch *a, struct arch_params *out, struct error *e);
 
+void arch_bert_build(const struct gguf *f, const struct arch_params *p, struct graph *g);
+void arch_nomic_bert_build(const struct gguf *f, const struct arch_params *p, struct graph *g);
 void arch_llama_build(const struct gguf *f, const struct arch_params *p, struct graph *g);
 void arch_gemma3_build(const struct gguf *f, const struct arch_params *p, struct graph *g);
 void arch_phi3_build(const struct gguf *f, const struct arch_params *p, struct graph *g);

@@ -170,6 +170,28 @@ graph_tensor graph_weight_optional(struct graph *g, int64_t d0, int64_t d1, cons
 	return t;
 }
 
+graph_tensor graph_weight_first_row(struct graph *g, int64_t width, const char *name)
+{
+	const struct gguf_tensor *t = gguf_tensor_find(g->file, name);
+
+	if (g->e.code || !t)
+		return TNP_NONE;
+	if (t->rank != 2 || t->dim[1] != (uint64_t)width) {
+		graph_fail(g, TENON_E_FORMAT,
+			"tensor '%s': has no rows of %lld numbers, which the metadata asks for", name,
+			(long long)width);
+		return TNP_NONE;
+	}
+	return tensor_add(g,
+		&(struct tnp_tensor){ .type = t->type,
+			.rank = 1,
+			.dim = { width },
+			.buffer = 0,
+			.offset = t->offset,
+			.bytes = t->bytes / t->dim[0] },
+		t);
+}
+
 graph_tensor graph_constant_shaped(
 	struct graph *g, const float *v, uint32_t rank, const int64_t dim[TNP_MAX_RANK])
 {

@@ -26,6 +26,8 @@ graph_tensor graph_weight(struct graph *g, int64_t d0, int64_t d1, const char *n
 /* The same, or TNP_NONE when the file has none of that name. */
 graph_tensor graph_weight_optional(struct graph *g, int64_t d0, int64_t d1, const char *name, ...)
 	__attribute__((format(printf, 4, 5)));
+/* The first row of a matrix of that width as a vector, or TNP_NONE when the file has none of that name. */
+graph_tensor graph_weight_first_row(struct graph *g, int64_t width, const char *name);
 /* A constant F32 vector, copied. */
 graph_tensor graph_constant(struct graph *g, const float *v, uint32_t n);
 /* [TNP_N_*][width], F32. */

@@ -32,6 +32,8 @@ static int take_options(
 
 	i->step_tokens = o->step_tokens ? o->step_tokens : DEFAULT_STEP_TOKENS;
 	i->step_seqs = o->step_seqs ? o->step_seqs : DEFAULT_STEP_SEQS;
+	if (p->encoder) /* a text is one step's, whole */
+		i->step_tokens = MAX_OF(i->step_tokens, (uint32_t)MIN_OF(n_ctx, (uint64_t)p->n_ctx_train));
 	i->step_out = o->step_out ? o->step_out : MIN_OF(i->step_seqs, i->step_tokens);
 	i->page_tokens = o->page_tokens ? o->page_tokens : DEFAULT_PAGE_TOKENS;
 	i->kv_type = o->kv_f32 ? TNP_F32 : o->kv_type ? o->kv_type : TNP_F16;
@@ -67,6 +69,8 @@ static void take_info(struct model *m, const struct arch *a, const struct arch_p
 	i->n_kv_heads = p->n_kv_heads;
 	i->head_dim = p->head_dim;
 	i->n_ctx_train = p->n_ctx_train;
+	i->is_encoder = p->encoder;
+	i->pooling = p->pooling;
 	for (size_t t = 0; t < gguf_n_tensors(m->file); t++) {
 		const struct gguf_tensor *x = gguf_tensor_at(m->file, t);
 

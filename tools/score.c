@@ -43,6 +43,10 @@ int score_open(struct open_options *o, uint64_t n_ctx, uint64_t chunk, struct sc
 	o->o.n_ctx = (uint32_t)n_ctx;
 	rc = open_model(o, &s->opened, e);
 	s->m = s->opened.model;
+	if (!rc && model_info(s->m)->is_encoder)
+		rc = error_set(e, TENON_E_UNSUPPORTED,
+			"model '%s': an encoder gives embeddings, not text; see tenon embed",
+			model_info(s->m)->name);
 	return rc ? rc : take_memory(s, e);
 }
 
