@@ -277,6 +277,8 @@ static int bench(struct run *r, struct open_options *lo, bool json)
 	double decode_rate = 0, median = 0;
 	int rc = open_model(lo, &r->l, &e);
 
+	if (!rc && model_info(r->l.model)->is_encoder)
+		rc = error_set(&e, TENON_E_UNSUPPORTED, "an encoder gives embeddings, not text; see tenon bench embed");
 	rc = rc ? rc : prepare(r, &e);
 	if (!rc && r->vs)
 		rc = peer_start(&r->peer, "llama", r->l.path, (uint32_t)(lo->threads ? lo->threads : (uint64_t)sysconf(_SC_NPROCESSORS_ONLN)),

@@ -13,7 +13,6 @@ tenon_SOURCES += tools/cmd_template.c
 tenon_SOURCES += tools/cmd_logits.c tools/cmd_perplexity.c tools/cmd_plan.c tools/score.c tools/score.h tools/open_model.c tools/open_model.h tools/cmd_inspect.c
 tenon_SOURCES += tools/cmd_quantize.c tools/cmd_calibrate.c tools/cmd_diff.c tools/diff.c tools/diff.h tools/text.c tools/text.h
 TENON_LIBS += libquant.la $(MODEL_LIBS)
-TENON_LIBS += $(MODEL_LIBS)
 tenon_SOURCES += tools/cmd_embed.c tools/embed.c tools/embed.h tools/embed_session.c
 tenon_SOURCES += tools/cmd_bench_model.c tools/peer.c tools/peer.h
 tenon_SOURCES += tools/cmd_bench_ipc.c tools/bench_ipc.h tools/bench_ipc_local.c tools/bench_ipc_daemon.c
