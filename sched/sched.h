@@ -6,11 +6,12 @@
  *                   ^ no place, no pages, not its turn; waits for an equal prefix that another one computes
  *
  * Classes: online (somebody waits) before offline (batch). Within a class: priority, raised by one for each
- * `aging_ns` of waiting; between tenants of one priority: fair shares in weighted tokens (virtual counters, Sheng et
- * al., OSDI 2024: who was idle starts at the level of the others); within a tenant: order of arrival.
+ * `aging_ns` of waiting (since its arrival or its tenant's last start), at most to the best that waits; between tenants
+ * of one priority: fair shares in weighted tokens (virtual counters, Sheng et al., OSDI 2024: who was idle starts at the
+ * level of the others); within a tenant: order of arrival.
  *
- * A step: online decodes; online prompts, earliest first-token deadline first; offline decodes, then offline prompts,
- * as far as the step's time budget goes. The budget comes from a cost model (cost.h):
+ * A step: online decodes; online prompts, earliest first-token deadline first (without a target: when its turn came);
+ * offline decodes, then offline prompts, as far as the step's time budget goes, which a cost model gives (cost.h):
  *   - no online work: max_step_ns, or the smallest step there is
  *   - online sequences decode: what they would take alone, plus `slack` (strict), or up to their tpot target; online
  *     prompts may stretch it to `long_prompt_factor`
