@@ -340,14 +340,15 @@ enum sched_want sched_wants(const struct sched *s)
 	const struct seq *due = heap_top(&s->deadlines);
 	uint64_t now = sched_now(s);
 	bool online = c[WIRE_ONLINE].running + c[WIRE_ONLINE].waiting,
-	     offline = c[WIRE_OFFLINE].running + c[WIRE_OFFLINE].waiting && !sched_held(s, now);
+	     offline = c[WIRE_OFFLINE].running + c[WIRE_OFFLINE].waiting && !sched_held(s, now),
+	     passed = due && now >= due->deadline_ns;
 
-	if (due && now >= due->deadline_ns)
-		return due->traffic_class == WIRE_ONLINE ? SCHED_WANT_ONLINE : SCHED_WANT_OFFLINE;
+	if ((online && !s->stuck) || (passed && due->traffic_class == WIRE_ONLINE))
+		return SCHED_WANT_ONLINE;
+	if (passed)
+		return SCHED_WANT_OFFLINE;
 	if (s->stuck)
 		return offline && s->company ? SCHED_WANT_OFFLINE : SCHED_WANT_NOTHING;
-	if (online)
-		return SCHED_WANT_ONLINE;
 	return offline ? SCHED_WANT_OFFLINE : SCHED_WANT_NOTHING;
 }
 
