@@ -367,6 +367,11 @@ static void play(struct sim *s, const struct sim_event *ev)
 	case EV_TEND:
 		(void)tend(s, ev->a);
 		break;
+	case EV_CONFIGURE:
+		sim_world_reconfigure(&s->w, ev->a);
+		sched_configure(s->sched, &s->w.config);
+		s->owed_ns = s->held_ns = 0;
+		break;
 	}
 }
 
@@ -447,6 +452,7 @@ static int one_step(struct sim *s)
 	s->fake.n_rows = 0;
 	*s->cost_then = *s->cost;
 	s->step_began_ns = s->fake.now_ns;
+	s->wants = sched_wants(s->sched);
 	s->stepping = true;
 	rc = sched_step(s->sched, &e);
 	s->stepping = false;

@@ -329,6 +329,16 @@ static void check_shares(struct sim *s)
 			least, most, bound);
 }
 
+/* Who shares the device with others does not call online work offline. (Nothing: it stood still, and looks again.) */
+static void check_wants(struct sim *s, const struct look *look)
+{
+	for (uint32_t i = 0; i < s->w.n_requests; i++)
+		if (look[i].row && online(&s->w.request[i]) && s->wants == SCHED_WANT_OFFLINE)
+			sim_fail(s, "wants",
+				"online request %llu was in a step, and before it only offline work was wanted",
+				id_of(&s->w.request[i]));
+}
+
 void check_policy(struct sim *s)
 {
 	struct look look[SIM_REQUESTS];
@@ -341,6 +351,7 @@ void check_policy(struct sim *s)
 		check_followers(s, look);
 		check_budgets(s);
 	}
+	check_wants(s, look);
 	check_order(s, look);
 	mark_started(s);
 	check_victims(s, look);

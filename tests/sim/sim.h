@@ -82,7 +82,8 @@ enum sim_event_kind {
 	EV_LIMITS,
 	EV_COMPANY,
 	EV_UNPIN,
-	EV_TEND
+	EV_TEND,
+	EV_CONFIGURE
 };
 struct sim_event {
 	uint64_t at_ns;
@@ -122,6 +123,8 @@ struct sim_world {
 size_t sim_world_names(const char *const **out);
 /* NULL: the seed chooses. False: no such scene. */
 bool sim_world_make(struct sim_world *w, uint64_t seed, const char *name, const struct tokenizer *t);
+/* Other limits and targets, as an administrator sets them while running. */
+void sim_world_reconfigure(struct sim_world *w, uint64_t seed);
 void sim_world_free(struct sim_world *w);
 
 /* ---- the fake (fake_engine.c) --------------------------------------------------------------------------------------- */
@@ -187,6 +190,7 @@ struct sim {
 	uint64_t host_limit, disk_limit;
 	struct sim_view *before, *after;
 	bool company, stepping;
+	enum sched_want wants; /* what it said before the step */
 	uint32_t next_event, n_open;
 	uint64_t last_victim;
 	/* shares */

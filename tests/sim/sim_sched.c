@@ -84,6 +84,7 @@ static void tell(const struct args *a, uint64_t seed, const struct sim_verdict *
 	if (a->o.fault)
 		(void)printf(" --break %s", a->o.fault);
 	(void)printf(" --verbose\n");
+	(void)fflush(stdout);
 }
 
 /* Histories that failed. */

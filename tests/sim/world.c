@@ -14,7 +14,7 @@ struct plan { /* how requests are drawn; permille where nothing else is said */
 	uint32_t prompt_lo, prompt_hi, answer_lo, answer_hi, burst;
 	int32_t priority;
 	uint64_t gap_ns, deadline_ns;
-	uint32_t n_purges, n_limits, n_company, n_tends, n_unpins;
+	uint32_t n_purges, n_limits, n_company, n_tends, n_unpins, n_configures;
 	uint32_t template_n[N_TEMPLATES];
 	int32_t template_tokens[N_TEMPLATES][SIM_CTX];
 };
@@ -263,6 +263,8 @@ static void draw_rest(struct sim_world *w, const struct plan *p, uint64_t end, s
 		add(w, rng_next(r) % (end + 1), EV_UNPIN, 0, 0, 0);
 	for (uint32_t i = 0; i < p->n_tends; i++)
 		add(w, rng_next(r) % (end + 1), EV_TEND, 0, rng_below(r, 20) * SIM_MS, 0);
+	for (uint32_t i = 0; i < p->n_configures; i++)
+		add(w, rng_next(r) % (end + 1), EV_CONFIGURE, 0, rng_next(r), 0);
 	for (uint32_t i = 0; i < p->n_company; i++) {
 		uint64_t at = rng_next(r) % (end + 1);
 
@@ -346,6 +348,8 @@ static void set_tiers(struct sim_world *w, struct plan *p, struct rng *r)
 static void scene_mixed(struct sim_world *w, struct plan *p, struct rng *r)
 {
 	if (rng_chance(r, 200))
+		p->n_configures = rng_below(r, 4);
+	if (rng_chance(r, 200))
 		w->config.offline_min_share = rng_range(r, 1, 9) / 10.0;
 	if (rng_chance(r, 250))
 		set_tiers(w, p, r);
@@ -371,6 +375,7 @@ static void scene_strict(struct sim_world *w, struct plan *p, struct rng *r)
 	p->target = p->bad = 0;
 	p->burst = rng_range(r, 100, 700);
 	p->n = rng_range(r, 20, 70);
+	p->n_configures = rng_chance(r, 200) ? rng_below(r, 4) : 0;
 }
 
 static void scene_targets(struct sim_world *w, struct plan *p, struct rng *r)
@@ -396,6 +401,7 @@ static void scene_share(struct sim_world *w, struct plan *p, struct rng *r)
 		for (uint32_t g = 0; g < w->info.n_groups; g++)
 			w->info.n_pages[g] = whole * (w->info.step_seqs + 2);
 	}
+	p->n_configures = rng_chance(r, 200) ? rng_below(r, 4) : 0;
 }
 
 /* Every tenant has a queue from the start, or floods later; nothing else distinguishes the requests. */
@@ -549,6 +555,24 @@ bool sim_world_make(struct sim_world *w, uint64_t seed, const char *name, const 
 	}
 	free(p);
 	return ok;
+}
+
+void sim_world_reconfigure(struct sim_world *w, uint64_t seed)
+{
+	struct rng r = rng_of(seed, STREAM_WORLD);
+	struct sched_config c = w->config;
+
+	draw_config(&c, &w->info, &r);
+	w->config.max_step_ns = c.max_step_ns;
+	w->config.max_prefill_ns = c.max_prefill_ns;
+	w->config.slack = c.slack;
+	w->config.long_prompt_factor = c.long_prompt_factor;
+	if (rng_chance(&r, 300))
+		w->config.offline_min_share = rng_range(&r, 0, 9) / 10.0;
+	for (uint32_t k = 0; k < SCHED_CLASSES && rng_chance(&r, 300); k++) {
+		w->config.class[k].ttft_ns = rng_below(&r, 2) * 100 * SIM_MS;
+		w->config.class[k].tpot_ns = rng_below(&r, 2) * 50 * SIM_MS;
+	}
 }
 
 void sim_world_free(struct sim_world *w)
