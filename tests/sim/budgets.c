@@ -29,7 +29,8 @@ bool sim_may_have_led(struct sim *s, const struct sim_request *r)
 		const struct sim_request *q = sim_find(s, s->before->seen[i].e.id);
 
 		if (q != r && online(q) && !s->before->seen[i].placed &&
-			MIN_OF(q->n_prompt, r->n_prompt) >= n && q->hash[n] == r->hash[n])
+			MIN_OF(q->n_prompt + q->n_told, r->n_prompt + r->n_told) >= n &&
+			q->hash[n] == r->hash[n])
 			return !s->w.config.no_prefix;
 	}
 	return false;

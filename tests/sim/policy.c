@@ -54,7 +54,8 @@ static bool may_have_followed(struct sim *s, const struct sim_request *r)
 		const struct sim_request *q = sim_find(s, s->before->seen[i].e.id);
 
 		if (q != r && s->before->seen[i].e.past + 1 < s->before->seen[i].e.n_tokens &&
-			MIN_OF(q->n_prompt + q->n_told, r->n_prompt) >= n && q->hash[n] == r->hash[n])
+			MIN_OF(q->n_prompt + q->n_told, r->n_prompt + r->n_told) >= n &&
+			q->hash[n] == r->hash[n])
 			return true;
 	}
 	return false;
