@@ -4,11 +4,11 @@
  */
 #include "sched/sched_priv.h"
 
-#define ERROR_ALLOWANCE 1.5  /* 90th percentiles of the prediction's error kept back from a target */
-#define PROMPT_LEAST	1.25 /* of decodes alone: what prompts get even where a target is tighter */
-#define OWED_STEPS	4.0 /* offline steps owed before online prompts stand back; most of them in one step */
-#define OWED_ALONE	10.0 /* or of what online decodes take alone */
-#define OWED_MOST	100.0
+#define LATE_MOST    1.0  /* of what predictions are late by, kept back from a target at most */
+#define PROMPT_LEAST 1.25 /* of decodes alone: what prompts get even where a target is tighter */
+#define OWED_STEPS   4.0  /* offline steps owed before online prompts stand back; most of them in one step */
+#define OWED_ALONE   10.0 /* or of what online decodes take alone */
+#define OWED_MOST    100.0
 
 static uint64_t scaled(uint64_t ns, double by) { return (uint64_t)((double)ns * by); }
 
@@ -59,7 +59,7 @@ static uint64_t until_due(const struct sched *s, const struct seq *q, uint64_t n
 	struct cost_status st;
 
 	cost_get_status(s->cost, &st);
-	return due > now ? scaled(due - now, 1 / (1 + ERROR_ALLOWANCE * st.error_p90)) : 0;
+	return due > now ? scaled(due - now, 1 / (1 + MIN_OF(st.late_p99, LATE_MOST))) : 0;
 }
 
 /* Least over the planned online decodes: `strict` x alone where there is no target, else the target's rest. */

@@ -60,6 +60,7 @@ int cost_create(struct cost_model **out, struct error *e)
 	cost_spread(c, sd);
 	cost_smooth(c);
 	c->error_mean = c->error_p90 = 0.2;
+	c->late_p99 = 0.3;
 	*out = c;
 	return TENON_OK;
 }
@@ -244,13 +245,21 @@ static void learn(struct cost_model *c, const struct cost_shape *s, double ns)
 	cost_smooth(c);
 }
 
-/* Mean and 90th percentile follow by small steps, so that a slow minute is forgotten. */
+/* A percentile that follows by small steps, so that a slow minute is forgotten. */
+static void follow(double *q, double percentile, double v)
+{
+	double step = MAX_OF(0.05 * *q, 1e-4);
+
+	*q += v > *q ? percentile * step : (percentile - 1) * step;
+}
+
 static void note_error(struct cost_model *c, double predicted, double ns)
 {
-	double err = fabs(predicted - ns) / ns, step = MAX_OF(0.05 * c->error_p90, 1e-4);
+	double err = fabs(predicted - ns) / ns;
 
 	c->error_mean += (MIN_OF(err, 2) - c->error_mean) / 64;
-	c->error_p90 += err > c->error_p90 ? 0.9 * step : -0.1 * step;
+	follow(&c->error_p90, 0.9, err);
+	follow(&c->late_p99, 0.99, (ns - predicted) / predicted);
 }
 
 void cost_observe(struct cost_model *c, const struct cost_shape *s, uint64_t ns)
@@ -280,5 +289,6 @@ void cost_get_status(const struct cost_model *c, struct cost_status *out)
 		.measured_ns = c->measured_ns,
 		.error_mean = c->error_mean,
 		.error_p90 = c->error_p90,
+		.late_p99 = c->late_p99,
 		.calibrated = c->calibrated };
 }

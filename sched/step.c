@@ -245,11 +245,11 @@ int sched_step(struct sched *s, struct error *e)
 	t1 = sched_now(s);
 	if (rc == TENON_E_BACKEND)
 		return rc;
-	account(s, t1 - t0);
 	for (uint32_t i = 0; i < s->n_plan; i++) {
 		if (rc)
 			s->plan[i].rc = rc;
 		take_result(s, s->planned[i], &s->plan[i], t1);
 	}
+	account(s, sched_now(s) - t0); /* picking tokens is part of what the next one waits for */
 	return TENON_OK;
 }

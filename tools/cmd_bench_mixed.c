@@ -195,7 +195,7 @@ static int run_round(struct mixed *m, struct mixed_side *s, uint64_t round, stru
 	busy = load_block_busy(&b[MIXED_ALONE]);
 	if (!rc)
 		keep(&s->busy, busy);
-	if (!rc && m->targets && !m->target_ms)
+	if (!rc && m->targets && !m->tpot_ms)
 		mixed_choose_target(m, s);
 	rc = rc ? rc : run_mixed(m, s, round, b, e);
 	if (!rc && !session_interrupted())

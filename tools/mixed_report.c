@@ -22,7 +22,7 @@ void mixed_choose_target(struct mixed *m, const struct mixed_side *s)
 	double *v = samples(&copy, &n);
 
 	bench_stat_of(v, n, &st);
-	m->target_ms = MAX_OF(floor(2 * st.median), 1.0);
+	m->target_ms = MAX_OF(rint(2 * st.median), 1.0);
 }
 
 static json_t *add(struct mixed *m, json_t *report, const char *name, const char *unit, struct buf *ours,
