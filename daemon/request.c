@@ -414,6 +414,7 @@ static bool put_begin(struct request *r, struct ring_out *out, uint32_t most, bo
 	f.model = r->model->name; /* the client may have named none */
 	f.r.model_bytes = (uint32_t)strlen(f.model);
 	f.r.n_history = r->n_ids;
+	f.r.flags |= r->n_replayed ? WIRE_R_AGAIN : 0;
 	f.r.history_text_bytes = r->text_bytes;
 	f.r.deadline_ns = deadline_left(r);
 	f.tenant = r->tenant;

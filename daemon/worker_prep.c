@@ -101,6 +101,7 @@ static void fill(struct prepared *p, const struct frame_request *f, uint64_t id,
 	q->ttft_ns = f->r.ttft_ms * NS_PER_MS;
 	q->tpot_ns = f->r.tpot_ms * NS_PER_MS;
 	q->no_reuse = f->r.flags & WIRE_R_NO_REUSE;
+	q->again = f->r.flags & WIRE_R_AGAIN;
 	q->pin = f->r.flags & WIRE_R_PIN;
 	q->deadline_ns = f->r.deadline_ns ? now_ns + f->r.deadline_ns : 0;
 	q->time.arrived_ns = began_ns;

@@ -116,6 +116,8 @@ static int frame_request_rules(
 		return frame_bad(e, "traffic_class", "unknown class");
 	if (r->flags & ~WIRE_R_ALL)
 		return frame_bad(e, "flags", "unknown bits");
+	if (from_client && (r->flags & WIRE_R_AGAIN))
+		return frame_bad(e, "flags", "unknown bits");
 	if (from_client && (r->arrived_s || r->tenant_weight))
 		return frame_bad(e, "arrived_s, tenant_weight", "not for clients");
 	if ((r->flags & WIRE_R_DURABLE) && r->traffic_class != WIRE_OFFLINE)

@@ -16,8 +16,10 @@ uint32_t sched_places(const struct sched *s, uint32_t k)
 {
 	uint32_t kept, asked = s->n_running[WIRE_OFFLINE] + s->st.class[WIRE_OFFLINE].waiting;
 
-	if (k == WIRE_OFFLINE || s->c.offline_min_share <= 0 || s->c.max_running < 2)
+	if (k == WIRE_OFFLINE || s->c.offline_min_share <= 0)
 		return s->c.max_running;
+	if (s->c.max_running == 1) /* it changes hands */
+		return !(asked && owed_much(s));
 	kept = MAX_OF((uint32_t)(s->c.offline_min_share * s->c.max_running), 1u);
 	return s->c.max_running - MIN_OF(kept, asked);
 }

@@ -110,7 +110,7 @@ int sched_check(const struct sched *s, const struct sched_request *r, const stru
 		rc = check_pages(s, r, e);
 	if (!rc && sched_find(s, r->id))
 		rc = error_set(e, TENON_E_INVALID, "request id: in use");
-	if (!rc && !r->n_history)
+	if (!rc && !r->n_history && !r->again)
 		rc = check_queue(s, r, t, e);
 	return rc;
 }

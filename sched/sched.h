@@ -91,6 +91,7 @@ struct sched_request { /* copied by submit */
 	uint32_t tenant_weight;     /* thousandths; 0: 1000 */
 	uint64_t ttft_ns, tpot_ns;  /* 0: the class's */
 	bool no_reuse, pin;
+	bool again; /* an earlier scheduler had taken it in: a full queue does not refuse it */
 	uint64_t deadline_ns; /* absolute, engine's clock; 0: none */
 	struct wire_timeline time; /* arrived_ns, preprocess_ns, load_ns filled by the caller */
 };

@@ -4,13 +4,24 @@
 #include "sched/seq.h"
 #include <string.h>
 
+/* The longest sequence: the context, or what the pool holds where that is less. */
+static uint64_t most_tokens(const struct model_info *info)
+{
+	uint64_t most = info->n_ctx;
+
+	for (uint32_t g = 0; g < info->n_groups; g++)
+		if (!info->window[g])
+			most = MIN_OF(most, (uint64_t)info->n_pages[g] * info->page_tokens);
+	return most;
+}
+
 static int seq_tokens(
 	struct seq *q, const struct sched_request *r, const struct model_info *info, struct error *e)
 {
-	uint64_t want = r->max_tokens ? (uint64_t)r->n_prompt + r->max_tokens : info->n_ctx;
+	uint64_t want = r->max_tokens ? (uint64_t)r->n_prompt + r->max_tokens : most_tokens(info);
 
 	q->ends_at_context = !r->max_tokens;
-	q->max_total = (uint32_t)MIN_OF(want, info->n_ctx);
+	q->max_total = (uint32_t)MAX_OF(MIN_OF(want, info->n_ctx), r->n_prompt + r->n_history);
 	q->tokens = mem_zalloc(MEM_SCHED, q->max_total + 1u, sizeof *q->tokens);
 	if (!q->tokens)
 		return error_set(e, TENON_E_NOMEM, "request: out of memory for %u tokens", q->max_total);

@@ -103,7 +103,8 @@ struct wire_request {
 #define WIRE_R_PIN            16u /* keeps the prompt's pages until unpinned or the tenant's share of pins is used up */
 #define WIRE_R_DURABLE        32u /* offline only: goes on when the client is gone, and its answer is kept for a while */
 #define WIRE_R_COLLECT        64u /* no payload: the events of a durable request of this tenant, from its first token */
-#define WIRE_R_ALL            127u
+#define WIRE_R_AGAIN          128u /* workers only: a worker that died had taken it in */
+#define WIRE_R_ALL            255u
 #define WIRE_MAX_STOP         16u
 #define WIRE_MAX_STOP_BYTES   256u
 #define WIRE_MAX_BIAS         1024u

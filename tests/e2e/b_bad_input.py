@@ -131,7 +131,7 @@ def test_parameters_are_typed_errors_of_one_request():
                  (dict(min_p=2.0), "invalid"), (dict(repeat=0.0), "invalid"), (dict(presence=1e9), "invalid"),
                  (dict(window=1 << 30), "invalid"), (dict(n_logprobs=21), "invalid"), (dict(n_stop=17), "invalid"),
                  (dict(n_bias=1025), "invalid"), (dict(priority=101), "invalid"), (dict(traffic_class=2), "invalid"),
-                 (dict(rflags=128), "invalid"), (dict(n_history=1, extra=b"\0" * 4), "invalid"), (dict(reserved=1), "invalid"),
+                 (dict(rflags=128), "invalid"), (dict(rflags=256), "invalid"), (dict(n_history=1, extra=b"\0" * 4), "invalid"), (dict(reserved=1), "invalid"),
                  (dict(history_text=1), "invalid"), (dict(input=9), "invalid"), (dict(model=b"a\0b"), "invalid"),
                  (dict(model=b"\xff\xfe"), "invalid"), (dict(model=b"../../etc/passwd"), "invalid"),
                  (dict(model=b"nosuch"), "not_found"), (dict(model=b"/etc/passwd"), "denied"),

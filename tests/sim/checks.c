@@ -196,14 +196,10 @@ static void attribute(struct sim *s)
 			s->w.request[s->fake.row[k].request].failed_in = s->fake.n_steps;
 }
 
-/* What pins hold nobody can have, and a request to the end of the context may need more than there is. */
+/* What pins hold nobody can have. */
 static bool out_of_pages(const struct sim *s, const struct sim_request *r)
 {
-	uint64_t all = (uint64_t)s->w.info.n_pages[0] * s->w.info.page_tokens;
-
-	return r->code == TENON_E_NOMEM &&
-		(s->before->status.prefix.pinned_pages ||
-			(!r->ask.max_tokens && r->n_prompt + r->n_answer > all));
+	return r->code == TENON_E_NOMEM && s->before->status.prefix.pinned_pages;
 }
 
 /* An error that is neither a cancel nor a deadline belongs to a sequence that the fake failed. */

@@ -185,6 +185,17 @@ static void spoil(struct sim_world *w, struct sim_request *q, struct rng *r)
 
 static const char *const tenant_names[SIM_TENANTS] = { "", "anna", "bert", "cleo", "dora", "emil" };
 
+/* Where an answer "to the end of the context" ends: the pool may hold less. */
+static uint32_t most_tokens(const struct model_info *m, uint32_t n_prompt)
+{
+	uint32_t most = m->n_ctx;
+
+	for (uint32_t g = 0; g < m->n_groups; g++)
+		if (!m->window[g])
+			most = MIN_OF(most, m->n_pages[g] * m->page_tokens);
+	return MAX_OF(most, n_prompt + 1);
+}
+
 static int draw_request(
 	struct sim_world *w, struct plan *p, uint32_t i, struct rng *r, const struct tokenizer *t)
 {
@@ -212,7 +223,8 @@ static int draw_request(
 	}
 	if (rng_chance(r, p->bad))
 		spoil(w, q, r);
-	return sim_request_solve(q, t, w->info.n_ctx, &e);
+	return sim_request_solve(
+		q, t, q->ask.max_tokens ? w->info.n_ctx : most_tokens(&w->info, q->n_prompt), &e);
 }
 
 /* ---- events --------------------------------------------------------------------------------------------------------------------- */

@@ -179,7 +179,7 @@ struct ask {
 	const char *tenant;
 	uint32_t weight;
 	uint64_t ttft_ns, tpot_ns, deadline_ns;
-	bool no_reuse, pin;
+	bool no_reuse, pin, again;
 	int32_t token; /* of the prompt; 0: the id */
 };
 
@@ -188,7 +188,7 @@ static inline int fake_ask(struct fake *f, struct ask a, struct error *e)
 	static int32_t prompt[FAKE_CTX];
 	struct sched_request r = { .id = a.id, .prompt = prompt, .n_prompt = a.n_prompt, .max_tokens = a.max_tokens,
 		.traffic_class = a.traffic_class, .priority = a.priority, .tenant = a.tenant, .tenant_weight = a.weight,
-		.ttft_ns = a.ttft_ns, .tpot_ns = a.tpot_ns, .deadline_ns = a.deadline_ns, .no_reuse = a.no_reuse, .pin = a.pin,
+		.ttft_ns = a.ttft_ns, .tpot_ns = a.tpot_ns, .deadline_ns = a.deadline_ns, .no_reuse = a.no_reuse, .pin = a.pin, .again = a.again,
 		.emit.ignore_eos = true };
 
 	for (uint32_t i = 0; i < a.n_prompt; i++)

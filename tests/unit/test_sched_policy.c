@@ -241,6 +241,7 @@ static void the_queue_is_bounded_per_class_tenant_and_bytes(void **st)
 	ASK(f, .id = 6, .n_prompt = 10, .max_tokens = 10, OFFLINE, .tenant = "b");
 	ASK(f, .id = 7, .n_prompt = 10, .max_tokens = 10, OFFLINE, .tenant = "b");
 	refused_with_a_reason(f, (struct ask){ .id = 8, .n_prompt = 10, OFFLINE, .tenant = "c" }, TENON_E_FULL, "limit is 6");
+	ASK(f, .id = 11, .n_prompt = 10, .max_tokens = 10, OFFLINE, .tenant = "c", .again = true); /* taken in before a death */
 	ASK(f, .id = 9, .n_prompt = 400, .max_tokens = 400, ONLINE);
 	refused_with_a_reason(f, (struct ask){ .id = 10, .n_prompt = 400, .max_tokens = 400, ONLINE }, TENON_E_FULL, "4000");
 	sched_get_status(f->s, &s);
@@ -485,6 +486,37 @@ static void offline_min_share_holds(void **st)
 		(double)(after.step_ns - before.step_ns);
 	assert_true(share > 0.25 && share < 0.4);
 	run_out(f);
+	fake_close(f);
+}
+
+/* With a single place it changes hands: offline work gets it when one online request ends, and gives it back. */
+static void offline_min_share_holds_with_one_place(void **st)
+{
+	struct fake *f = fake_open((struct sched_config){ .offline_min_share = 0.3, .max_running = 1 }, 256);
+
+	(void)st;
+	learn(f);
+	ASK(f, .id = 400, .n_prompt = 100, .max_tokens = 20, OFFLINE);
+	for (uint32_t id = 1; id < 400; id++)
+		ASK(f, .id = id, .n_prompt = 50, .max_tokens = 10, ONLINE);
+	while (!f->h[400].n_done)
+		one_step(f);
+	assert_int_equal(f->h[399].n_done, 0);
+	run_out(f);
+	assert_int_equal(f->h[399].n_tokens, 10);
+	fake_close(f);
+}
+
+/* "To the end of the context" in a pool that holds less ends where the pool does, and says context. */
+static void a_small_pool_ends_an_open_answer(void **st)
+{
+	struct fake *f = fake_open((struct sched_config){ .max_running = 4 }, 8);
+
+	(void)st;
+	ASK(f, .id = 1, .n_prompt = 20, .max_tokens = 0, ONLINE);
+	run_out(f);
+	assert_int_equal(f->h[1].n_done, 1);
+	assert_int_equal(f->h[1].n_tokens, 8 * f->info.page_tokens - 20);
 	fake_close(f);
 }
 
@@ -827,6 +859,8 @@ int main(void)
 		cmocka_unit_test(resuming_costs_nothing),
 		cmocka_unit_test(a_decision_is_cheap),
 		cmocka_unit_test(steady_decode_allocates_nothing),
+		cmocka_unit_test(offline_min_share_holds_with_one_place),
+		cmocka_unit_test(a_small_pool_ends_an_open_answer),
 		cmocka_unit_test(calibrates_when_idle_and_stops_for_work),
 		cmocka_unit_test(the_list_says_why),
 	};
