@@ -4,8 +4,9 @@
  */
 #include "sched/sched_priv.h"
 
-#define LATE_MOST    1.0  /* of what predictions are late by, kept back from a target at most */
-#define PROMPT_LEAST 1.25 /* of decodes alone: what prompts get even where a target is tighter */
+#define DELIVERY_NS  (300 * NS_PER_US) /* by so much a token's way to its client varies */
+#define LATE_MOST    1.0	       /* of what predictions are late by, kept back from a target at most */
+#define PROMPT_LEAST 1.25	       /* of decodes alone: what prompts get even where a target is tighter */
 #define OWED_STEPS   4.0  /* offline steps owed before online prompts stand back; most of them in one step */
 #define OWED_ALONE   10.0 /* or of what online decodes take alone */
 #define OWED_MOST    100.0
@@ -55,7 +56,7 @@ bool seq_ttft_missed(const struct sched *s, const struct seq *q)
 /* What the step may take so that q's next token comes in time, counted from its last one. */
 static uint64_t until_due(const struct sched *s, const struct seq *q, uint64_t now)
 {
-	uint64_t due = q->last_ns + tpot_of(s, q);
+	uint64_t tpot = tpot_of(s, q), due = q->last_ns + tpot - MIN_OF(DELIVERY_NS, tpot / 16);
 	struct cost_status st;
 
 	cost_get_status(s->cost, &st);
