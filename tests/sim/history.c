@@ -251,13 +251,14 @@ static void submit(struct sim *s, struct sim_request *r)
 	check_submit(s, r, rc, &e);
 }
 
-/* What the daemon does when the worker's device is lost. */
+/* What the daemon does when the worker's device is lost. A new scheduler knows of no debts. */
 static void replay_all(struct sim *s)
 {
 	sim_log(s, "device lost; everything open again");
 	close_sched(s);
 	fake_forget(&s->fake);
 	s->last_victim = 0;
+	s->owed_ns = s->held_ns = 0;
 	open_sched(s);
 	if (!s->v.failed)
 		sched_set_company(s->sched, s->company);
