@@ -41,6 +41,12 @@ static int fair_prompt(const struct sched *s, const struct seq *a, const struct 
 	return c ? c : by_u64(a->admission, b->admission);
 }
 
+/* Who computes for somebody online counts as online, unless offline work comes first in this step anyway. */
+static uint32_t class_now(const struct sched *s, const struct seq *q)
+{
+	return owed_much(s) ? q->traffic_class : seq_class(q);
+}
+
 /* Runnable sequences of one kind, sorted, into s->pick. A few dozen at most, nearly sorted already. */
 static uint32_t gather(struct sched *s, uint32_t traffic_class, bool decode, order *before)
 {
@@ -50,7 +56,7 @@ static uint32_t gather(struct sched *s, uint32_t traffic_class, bool decode, ord
 		uint32_t at = n;
 
 		if (q->paged_step != s->step_no || (seq_left(q) == 1 && !q->fresh) != decode ||
-			seq_class(q) != traffic_class)
+			class_now(s, q) != traffic_class)
 			continue;
 		for (; at && before(s, q, s->pick[at - 1]) < 0; at--)
 			s->pick[at] = s->pick[at - 1];
