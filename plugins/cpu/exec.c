@@ -158,6 +158,40 @@ static void stage_add(
 	m->pieces[m->n_stages++] = pieces;
 }
 
+static void experts_stages(struct tnp_model *m, uint32_t number, uint32_t rows)
+{
+	const struct plan_phase *ph = &m->plan->phases[number];
+
+	if (ph->n_rows)
+		stage_add(m, number, STAGE_ROWS, false, (rows + ROWS_PIECE - 1) / ROWS_PIECE, ROWS_PIECE);
+	if (m->plan->experts[ph->experts].sort)
+		stage_add(m, number, STAGE_SORT, false, 1, 1);
+	stage_add(m, number, STAGE_GATHER, false, 1, experts_gather_rows(m->dev->isa));
+	stage_add(m, number, STAGE_MAIN, false, 1, 1);
+}
+
+/* Sorts, and says how many pieces the stages up to the next sort have. */
+static void sort_piece(struct tnp_model *m, uint32_t stage)
+{
+	const struct plan_phase *ph = &m->plan->phases[m->stage[stage].phase];
+	uint32_t most = m->plan->n_threads * LANE_PIECES * LANE_PIECES;
+
+	experts_sort(m, &m->plan->experts[ph->experts], m->step.n[ph->space]);
+	for (uint32_t i = stage + 1; i < m->n_stages && m->stage[i].kind != STAGE_SORT; i++) {
+		struct stage *s = &m->stage[i];
+		const struct plan_phase *at = &m->plan->phases[s->phase];
+		uint32_t items;
+
+		if (at->main != MAIN_EXPERTS || s->kind == STAGE_ROWS)
+			continue;
+		items = s->kind == STAGE_GATHER ? m->n_gathers
+						: m->n_groups * m->plan->experts[at->experts].chunks;
+		if (s->kind == STAGE_MAIN)
+			s->size = (items + most - 1) / most;
+		m->pieces[i] = s->kind == STAGE_MAIN ? (items + s->size - 1) / s->size : items;
+	}
+}
+
 /* Keys of one step are all stored before any is read, unless each sequence has one token: then the thread that
  * needs a key stores it. */
 static void phase_stages(struct tnp_model *m, uint32_t number)
@@ -169,6 +203,10 @@ static void phase_stages(struct tnp_model *m, uint32_t number)
 
 	if (!rows)
 		return;
+	if (ph->main == MAIN_EXPERTS) {
+		experts_stages(m, number, rows);
+		return;
+	}
 	if (!alone)
 		stage_add(m, number, STAGE_ROWS, false, (rows + piece - 1) / piece, piece);
 	if (ph->main == MAIN_LINEAR) {
@@ -219,7 +257,9 @@ static void main_piece(struct lane *l, const struct plan_phase *ph, const struct
 		l->shadowed = piece != 0;
 		rows_do(l, ph, 0, m);
 	}
-	if (ph->main == MAIN_LINEAR) {
+	if (ph->main == MAIN_EXPERTS) {
+		experts_run(l, &l->m->plan->experts[ph->experts], p0, s->size);
+	} else if (ph->main == MAIN_LINEAR) {
 		uint32_t total = phase_panels(l->m, ph);
 
 		p1 = p1 < total ? p1 : total;
@@ -255,6 +295,12 @@ static void piece_run(void *arg, uint32_t thread, uint32_t stage, uint32_t piece
 		break;
 	case STAGE_ROWS:
 		rows_piece(l, ph, r0, r1);
+		break;
+	case STAGE_SORT:
+		sort_piece(m, stage);
+		break;
+	case STAGE_GATHER:
+		experts_gather(l, &m->plan->experts[ph->experts], piece, s->size);
 		break;
 	default:
 		main_piece(l, ph, s, piece);

@@ -227,6 +227,9 @@ static const struct {
 	[TNP_OP_SOFTCAP] = { A(CAP), A(CAP) },
 	[TNP_OP_POOL] = { A(POOL_KIND), A(POOL_KIND) },
 	[TNP_OP_L2NORM] = { A(EPS), 0 },
+	[TNP_OP_MOE_ROUTE] = { A(TOP_K) | A(NORM), A(TOP_K) },
+	[TNP_OP_MOE_LINEAR] = { A(ACT), 0 },
+	[TNP_OP_MOE_SUM] = { 0, 0 },
 	[TNP_OP_RESHAPE] = { 0, 0 },
 };
 
@@ -321,6 +324,13 @@ static const char *embed_wrong(const struct tnp_graph *g, struct node_view *v)
 	return in_range(v, TNP_A_INDEX, TNP_INDEX_TOKEN, TNP_INDEX_POS) ? NULL : "EMBED: unknown INDEX";
 }
 
+/* A matrix of n rows that the kernels take in both precisions. */
+static bool is_product(const struct cpu_isa *isa, uint32_t type, int64_t n, uint32_t k)
+{
+	return n <= WIDTH_LIMIT && isa->linear->act_class(type, TNP_FAST, (uint32_t)n, k) < ACT_N_CLASSES &&
+		isa->linear->act_class(type, TNP_EXACT, (uint32_t)n, k) < ACT_N_CLASSES;
+}
+
 /* Matrices come first, biases after them; both are stacked by rows, the outputs split the stack. */
 static const char *linear_wrong(const struct cpu_isa *isa, const struct tnp_graph *g, struct node_view *v)
 {
@@ -339,8 +349,7 @@ static const char *linear_wrong(const struct cpu_isa *isa, const struct tnp_grap
 
 		if (w->dim[1] != k || w->dim[0] > WIDTH_LIMIT)
 			return "LINEAR: columns of W and width of x differ";
-		if (isa->linear->act_class(w->type, TNP_FAST, (uint32_t)w->dim[0], k) >= ACT_N_CLASSES ||
-			isa->linear->act_class(w->type, TNP_EXACT, (uint32_t)w->dim[0], k) >= ACT_N_CLASSES)
+		if (!is_product(isa, w->type, w->dim[0], k))
 			return "LINEAR: type of W is not supported";
 		if (!is_aligned(g, v->weight[i]))
 			return "LINEAR: W is not aligned";
@@ -477,10 +486,17 @@ static const char *attend_wrong(const struct tnp_graph *g, struct node_view *v)
 
 static const char *glu_wrong(const struct tnp_graph *g, struct node_view *v)
 {
-	if (v->n_act != 1 || v->n_out != 1 || v->n_weight || !is_matrix(g, v->act[0]) ||
-		!is_matrix(g, v->out[0]) || !same_rows(g, v->act[0], v->out[0]) ||
-		width(g, v->act[0]) != 2 * width(g, v->out[0]))
-		return "GLU wants one input of twice the output's width";
+	const struct tnp_tensor *x, *y;
+
+	if (v->n_act != 1 || v->n_out != 1 || v->n_weight || !is_rows(g, v->act[0]) || !is_rows(g, v->out[0]))
+		return "GLU wants one input and one output";
+	x = &g->tensors[v->act[0]];
+	y = &g->tensors[v->out[0]];
+	if (x->rank != y->rank || x->dim[x->rank - 1] != 2 * y->dim[y->rank - 1])
+		return "GLU wants an input of twice the output's width";
+	for (uint32_t d = 0; d + 1 < x->rank; d++)
+		if (x->dim[d] != y->dim[d])
+			return "GLU wants an input of as many rows as the output";
 	return in_range(v, TNP_A_ACT, TNP_ACT_NONE, TNP_ACT_RELU) ? NULL : "GLU: unknown ACT";
 }
 
@@ -541,6 +557,92 @@ static const char *choose_wrong(const struct tnp_graph *g, struct node_view *v)
 	return NULL;
 }
 
+/* Numbers of experts: [rows][k]. */
+static bool is_numbers(const struct tnp_graph *g, uint32_t t)
+{
+	const struct tnp_tensor *x = &g->tensors[t];
+
+	return x->buffer == TNP_NONE && x->type == TNP_I32 && x->rank == 2 && x->dim[0] < 0 &&
+		x->dim[1] > 0 && x->dim[1] <= EXPERTS_LIMIT;
+}
+
+static const char *route_wrong(const struct cpu_isa *isa, const struct tnp_graph *g, struct node_view *v)
+{
+	const struct tnp_tensor *w;
+	int64_t k = v->i[TNP_A_TOP_K];
+
+	if (v->n_act != 1 || v->n_weight != 1 || v->n_out != 2 || !is_matrix(g, v->act[0]))
+		return "MOE_ROUTE wants x, a router and two outputs";
+	w = &g->tensors[v->weight[0]];
+	if (w->rank != 2 || w->dim[1] != width(g, v->act[0]) || w->dim[0] > EXPERTS_LIMIT ||
+		!is_product(isa, w->type, w->dim[0], (uint32_t)w->dim[1]) || !is_aligned(g, v->weight[0]))
+		return "MOE_ROUTE: the router's shape or type is not supported";
+	if (k < 1 || k > w->dim[0] || !in_range(v, TNP_A_NORM, 0, 1))
+		return "MOE_ROUTE: TOP_K or NORM is out of range";
+	if (!is_numbers(g, v->out[0]) || !is_matrix(g, v->out[1]) || g->tensors[v->out[0]].dim[1] != k ||
+		width(g, v->out[1]) != k || !same_rows(g, v->out[0], v->act[0]) ||
+		!same_rows(g, v->out[1], v->act[0]))
+		return "MOE_ROUTE wants numbers and shares of TOP_K experts";
+	return NULL;
+}
+
+/* The router that made the numbers `ids` before node `end` chooses among n experts. */
+static bool routed(const struct tnp_graph *g, uint32_t end, uint32_t ids, int64_t n)
+{
+	for (uint32_t i = 0; i < end; i++) {
+		const struct tnp_node *r = &g->nodes[i];
+
+		if (r->op == TNP_OP_MOE_ROUTE && r->n_out && r->n_in && g->edges[r->out0] == ids)
+			return g->tensors[g->edges[r->in0 + r->n_in - 1]].dim[0] == n;
+	}
+	return false;
+}
+
+/* One matrix an expert in each weight, stacked by rows. */
+static const char *experts_wrong(const struct cpu_isa *isa, const struct tnp_graph *g, struct node_view *v)
+{
+	const struct tnp_tensor *x, *ids, *y;
+	int64_t rows = 0;
+
+	if (v->n_act != 2 || v->n_weight < 1 || v->n_weight > 4 || v->n_out != 1 || !is_rows(g, v->act[0]) ||
+		!is_numbers(g, v->act[1]) || !is_rows(g, v->out[0]))
+		return "MOE_LINEAR wants x, expert numbers, 1 to 4 weights and one output";
+	x = &g->tensors[v->act[0]], ids = &g->tensors[v->act[1]], y = &g->tensors[v->out[0]];
+	if (!in_range(v, TNP_A_ACT, TNP_ACT_NONE, TNP_ACT_RELU))
+		return "MOE_LINEAR: unknown ACT";
+	for (uint32_t i = 0; i < v->n_weight; i++) {
+		const struct tnp_tensor *w = &g->tensors[v->weight[i]];
+
+		if (w->rank != 3 || w->dim[2] != x->dim[x->rank - 1] ||
+			w->dim[0] != g->tensors[v->weight[0]].dim[0])
+			return "MOE_LINEAR: columns of W and width of x, or numbers of experts differ";
+		if (!is_product(isa, w->type, w->dim[1], (uint32_t)w->dim[2]) || !is_aligned(g, v->weight[i]))
+			return "MOE_LINEAR: type of W is not supported, or W is not aligned";
+		rows += w->dim[1];
+	}
+	if (x->dim[0] != ids->dim[0] || y->dim[0] != ids->dim[0] || y->rank != 3 ||
+		y->dim[1] != ids->dim[1] || y->dim[2] != rows ||
+		(x->rank != 2 && (x->rank != 3 || x->dim[1] != ids->dim[1])))
+		return "MOE_LINEAR: rows of x, of the numbers and of the output differ";
+	return routed(g, v->node, v->act[1], g->tensors[v->weight[0]].dim[0])
+		? NULL
+		: "MOE_LINEAR: the numbers are from no router over as many experts";
+}
+
+static const char *experts_sum_wrong(const struct tnp_graph *g, const struct node_view *v)
+{
+	const struct tnp_tensor *x;
+
+	if (v->n_act != 2 || v->n_weight || v->n_out != 1 || !is_rows(g, v->act[0]) ||
+		!is_matrix(g, v->act[1]) || !is_matrix(g, v->out[0]))
+		return "MOE_SUM wants rows of experts, shares and one output";
+	x = &g->tensors[v->act[0]];
+	return x->rank == 3 && same_rows(g, v->act[0], v->act[1]) && same_rows(g, v->act[0], v->out[0]) &&
+			x->dim[1] == width(g, v->act[1]) && x->dim[2] == width(g, v->out[0])
+		? NULL
+		: "MOE_SUM: rows, shares and output do not fit";
+}
+
 const char *node_read(
 	const struct cpu_isa *isa, const struct tnp_graph *g, uint32_t node, struct node_view *v)
 {
@@ -581,6 +683,12 @@ const char *node_read(
 	case TNP_OP_SELECT:
 	case TNP_OP_POOL:
 		return choose_wrong(g, v);
+	case TNP_OP_MOE_ROUTE:
+		return route_wrong(isa, g, v);
+	case TNP_OP_MOE_LINEAR:
+		return experts_wrong(isa, g, v);
+	case TNP_OP_MOE_SUM:
+		return experts_sum_wrong(g, v);
 	default:
 		return "this operator is not supported";
 	}

@@ -12,7 +12,8 @@ enum {
 	NODE_OUTS = 4,
 	ATTR_LIMIT = TNP_A_AXES + 1,
 	WIDTH_LIMIT = 1 << 24,
-	SLOT_LIMIT = 4096
+	SLOT_LIMIT = 4096,
+	EXPERTS_LIMIT = 4096
 };
 enum space { SPACE_TOKENS, SPACE_SEQS, SPACE_OUT, N_SPACES }; /* what dim[0] of an activation counts */
 

@@ -83,7 +83,7 @@ static uint64_t heap_bytes(const struct plan *p)
 {
 	return p->heap_bytes + sizeof(struct tnp_model) + p->n_vals * sizeof(struct rows_ref) +
 		p->n_segs * sizeof(void *) + p->n_threads * sizeof(struct lane) +
-		(2 * p->n_phases + 1) * (sizeof(struct stage) + sizeof(uint32_t)) +
+		(PLAN_STAGES * p->n_phases + 1) * (sizeof(struct stage) + sizeof(uint32_t)) +
 		(p->n_phases + 1) * sizeof(uint64_t);
 }
 
@@ -144,6 +144,7 @@ struct packing {
 
 enum { PACK_PANELS = 16 };
 
+/* Of one matrix. */
 static uint32_t seg_pieces(const struct tnp_model *m, const struct plan_seg *s)
 {
 	uint32_t rows = m->dev->isa->linear->panel_rows * PACK_PANELS;
@@ -166,13 +167,14 @@ static void piece_pack(void *arg, uint32_t thread, uint32_t stage, uint32_t piec
 	struct packing *k = arg;
 	const struct plan_seg *s = &k->m->plan->segs[stage];
 	const struct linear_ops *ops = k->m->dev->isa->linear;
-	uint32_t rows = ops->panel_rows * PACK_PANELS, n0 = piece * rows,
-		 n1 = s->w.n - n0 < rows ? s->w.n : n0 + rows;
+	uint32_t pieces = seg_pieces(k->m, s), expert = piece / pieces, rows = ops->panel_rows * PACK_PANELS,
+		 n0 = piece % pieces * rows, n1 = s->w.n - n0 < rows ? s->w.n : n0 + rows;
 
 	if (thread == 0 && cpu_stopping())
 		atomic_store_explicit(&k->stopped, 1, memory_order_relaxed);
 	if (!atomic_load_explicit(&k->stopped, memory_order_relaxed))
-		ops->weight_pack(&s->w, seg_source(k->m, s), n0, n1, k->m->weights + s->pack);
+		ops->weight_pack(&s->w, (const uint8_t *)seg_source(k->m, s) + expert * s->src_stride, n0, n1,
+			k->m->weights + s->pack + expert * s->stride);
 }
 
 static tnp_rc weights_pack(struct tnp_model *m, struct tnp_error *e)
@@ -186,7 +188,7 @@ static tnp_rc weights_pack(struct tnp_model *m, struct tnp_error *e)
 	for (uint32_t i = 0; i < p->n_segs; i++) {
 		const struct plan_seg *s = &p->segs[i];
 
-		pieces[i] = seg_pieces(m, s);
+		pieces[i] = seg_pieces(m, s) * s->n_experts;
 		m->seg_data[i] = !s->pack_bytes
 			? seg_source(m, s)
 			: m->weights + (s->shares == TNP_NONE ? s->pack : p->segs[s->shares].pack);
@@ -260,8 +262,8 @@ static bool model_alloc(struct tnp_model *m)
 	m->ref = calloc((size_t)p->n_vals + 1, sizeof *m->ref);
 	m->seg_data = calloc((size_t)p->n_segs + 1, sizeof *m->seg_data);
 	m->lane = aligned_alloc(64, p->n_threads * sizeof *m->lane);
-	m->stage = calloc(2 * (size_t)p->n_phases + 1, sizeof *m->stage);
-	m->pieces = calloc(2 * (size_t)p->n_phases + 1, sizeof *m->pieces);
+	m->stage = calloc(PLAN_STAGES * (size_t)p->n_phases + 1, sizeof *m->stage);
+	m->pieces = calloc(PLAN_STAGES * (size_t)p->n_phases + 1, sizeof *m->pieces);
 	return m->weights && m->ws && m->ref && m->seg_data && m->lane && m->stage && m->pieces;
 }
 

@@ -39,11 +39,11 @@ struct step {
 	struct unit *units[PLAN_UNITS];
 };
 
-enum stage_kind { STAGE_ROPES, STAGE_ROWS, STAGE_MAIN };
+enum stage_kind { STAGE_ROPES, STAGE_ROWS, STAGE_SORT, STAGE_GATHER, STAGE_MAIN };
 struct stage { /* of a step */
 	uint32_t phase;
 	enum stage_kind kind;
-	uint32_t size; /* rows or panels of a piece */
+	uint32_t size; /* rows, panels or tiles of a piece */
 	bool alone;    /* every thread makes the phase's rows for itself */
 };
 
@@ -55,12 +55,13 @@ struct tnp_model {
 	uint8_t *weights, *ws; /* maps: packed weights and vectors of floats; workspace */
 	uint64_t weights_bytes;
 	const float *consts;
-	struct rows_ref *ref;	 /* [n_vals] */
-	const void **seg_data;	 /* [n_segs] */
-	struct counter *counter; /* [split_heads] parts delivered */
-	struct lane *lane;	 /* [n_threads] */
-	struct stage *stage;	 /* [2 n_phases + 1] of this step */
-	uint32_t *pieces;	 /* of each stage */
+	struct rows_ref *ref;	      /* [n_vals] */
+	const void **seg_data;	      /* [n_segs] */
+	struct counter *counter;      /* [split_heads] parts delivered */
+	struct lane *lane;	      /* [n_threads] */
+	struct stage *stage;	      /* [PLAN_STAGES n_phases + 1] of this step */
+	uint32_t *pieces;	      /* of each stage; a sort sets those that hang on it */
+	uint32_t n_groups, n_gathers; /* of the last sort */
 	uint32_t n_stages;
 	uint64_t stage_base; /* stages of all steps before */
 	struct step step;
@@ -110,6 +111,14 @@ void rope_table(const struct tnp_model *m, const struct plan_rope *r, uint32_t t
 void attend_store(const struct lane *l, const struct plan_attend *a, uint32_t t0, uint32_t t1);
 void attend_unit(const struct lane *l, const struct plan_attend *a, const struct unit *u, uint32_t kv_head,
 	bool store);
+
+/* experts.c: n_rows tokens by expert; rows prepared for a piece; products [item, item + n), or fewer at the end */
+void experts_sort(struct tnp_model *m, const struct plan_experts *x, uint32_t n_rows);
+void experts_gather(const struct lane *l, const struct plan_experts *x, uint32_t piece, uint32_t rows);
+void experts_run(const struct lane *l, const struct plan_experts *x, uint32_t item, uint32_t n);
+/* ids: int32 [top_k]. */
+void route_row(const float *logits, uint32_t n, uint32_t top_k, bool norm, void *ids, float *share);
+void experts_sum_row(const float *x, const float *share, uint32_t top_k, uint32_t n, float *y);
 
 /* exec.c */
 tnp_rc exec_step(struct tnp_model *m, struct tnp_error *e);

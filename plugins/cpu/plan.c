@@ -3,26 +3,16 @@
  * products join an earlier phase over the same input (Q, K, V; gate and up), element operators on their result
  * follow them there, row operators gather in front of the next main part.
  */
-#include "plan.h"
+#include "plan_priv.h"
 #include <stdlib.h>
 #include <string.h>
-
-struct builder {
-	struct plan *p;
-	struct tnp_error *e;
-	uint32_t *glu_half; /* [n_tensors] half the width where a GLU reads it, else 0 */
-	uint32_t room_vals, room_ops, room_segs, room_attends, room_phases, room_vecs;
-};
 
 static uint64_t align64(uint64_t v) { return cpu_round_up(v, 64); }
 
 /* ---- phases and values -------------------------------------------------------------------------- */
-static struct plan_phase *phase_last(struct plan *p)
-{
-	return p->n_phases ? &p->phases[p->n_phases - 1] : NULL;
-}
+struct plan_phase *phase_last(struct plan *p) { return p->n_phases ? &p->phases[p->n_phases - 1] : NULL; }
 
-static struct plan_phase *phase_new(struct plan *p, uint32_t space, uint32_t node)
+struct plan_phase *phase_new(struct plan *p, uint32_t space, uint32_t node)
 {
 	struct plan_phase *ph = &p->phases[p->n_phases++];
 
@@ -30,12 +20,12 @@ static struct plan_phase *phase_new(struct plan *p, uint32_t space, uint32_t nod
 	return ph;
 }
 
-static uint32_t phase_number(const struct plan *p, const struct plan_phase *ph)
+uint32_t phase_number(const struct plan *p, const struct plan_phase *ph)
 {
 	return (uint32_t)(ph - p->phases);
 }
 
-static void val_use(struct plan *p, uint32_t val, uint32_t phase)
+void val_use(struct plan *p, uint32_t val, uint32_t phase)
 {
 	struct plan_val *v = &p->vals[val];
 
@@ -44,15 +34,14 @@ static void val_use(struct plan *p, uint32_t val, uint32_t phase)
 	v->n_uses++;
 }
 
-static void val_make(struct plan *p, uint32_t val, uint32_t phase)
+void val_make(struct plan *p, uint32_t val, uint32_t phase)
 {
 	p->vals[val].made = phase;
 	if (p->vals[val].used < phase)
 		p->vals[val].used = phase;
 }
 
-/* A value that the graph does not know, shaped like `like`. */
-static uint32_t val_hidden(struct plan *p, uint32_t like)
+uint32_t val_hidden(struct plan *p, uint32_t like)
 {
 	p->vals[p->n_vals] = p->vals[like];
 	p->vals[p->n_vals].is_out = false;
@@ -92,7 +81,7 @@ static bool rows_may_join(
 	return true;
 }
 
-static void rows_place(struct plan *p, const struct plan_op *o)
+void rows_place(struct plan *p, const struct plan_op *o)
 {
 	uint32_t space = p->vals[o->out[0]].space;
 	struct plan_phase *ph = phase_last(p);
@@ -229,24 +218,32 @@ static void seg_locate(const struct plan *p, const struct node_view *v, uint32_t
 }
 
 /* Packed bytes, or the earlier segment that packs the same rows. */
-static void seg_size(struct plan *p, struct plan_seg *s, uint64_t row_bytes)
+void seg_size(struct plan *p, struct plan_seg *s)
 {
 	const struct linear_ops *l = p->isa->linear;
+	const struct tnp_tensor *t = &p->g->tensors[s->tensor];
+	struct cpu_type type = { 1, 0 };
+	uint64_t row_bytes;
 
+	(void)cpu_type_info(t->type, &type);
+	row_bytes = (uint64_t)s->w.k / type.block * type.bytes;
 	s->shares = TNP_NONE;
+	s->n_experts = t->rank == 3 ? (uint32_t)t->dim[0] : 1;
+	s->stride = s->src_stride = row_bytes * (uint64_t)t->dim[t->rank - 2];
 	s->pack_bytes = l->weight_bytes(s->w.type, s->w.precision, s->w.n, s->w.k);
 	if (!s->pack_bytes) {
-		p->mapped += row_bytes * s->w.n;
+		p->mapped += row_bytes * s->w.n * s->n_experts;
 		return;
 	}
+	s->stride = cpu_round_up(s->pack_bytes, 64);
 	for (uint32_t i = 0; i < p->n_segs; i++)
 		if (p->segs[i].tensor == s->tensor && p->segs[i].row0 == s->row0 &&
-			p->segs[i].w.n == s->w.n) {
+			p->segs[i].w.n == s->w.n && p->segs[i].w.precision == s->w.precision) {
 			s->shares = i;
 			return;
 		}
 	s->pack = p->packed;
-	p->packed += cpu_round_up(s->pack_bytes + 4096, 64); /* streams are prefetched past their end */
+	p->packed += s->stride * s->n_experts + 4096; /* streams are prefetched past their end */
 }
 
 /* Splits the node's stack of rows into segments seg[n_segs ..]; returns how many. */
@@ -261,7 +258,6 @@ static uint32_t segs_make(struct builder *b, const struct node_view *v)
 		uint32_t next = stack_next(b, v, row);
 		struct plan_seg *s = &p->segs[p->n_segs];
 		const struct tnp_tensor *t;
-		struct cpu_type type = { 1, 0 };
 
 		*s = (struct plan_seg){ .node = v->node,
 			.act = (uint32_t)v->i[TNP_A_ACT],
@@ -274,8 +270,7 @@ static uint32_t segs_make(struct builder *b, const struct node_view *v)
 			.n = next - row,
 			.k = (uint32_t)t->dim[1] };
 		s->w.act = p->isa->linear->act_class(s->w.type, s->w.precision, s->w.n, s->w.k);
-		(void)cpu_type_info(t->type, &type);
-		seg_size(p, s, (uint64_t)s->w.k / type.block * type.bytes);
+		seg_size(p, s);
 		p->n_segs++;
 		row = next;
 	}
@@ -313,19 +308,24 @@ static struct plan_phase *linear_home(struct plan *p, const struct node_view *v,
 	return ph;
 }
 
-static void linear_place(struct builder *b, const struct node_view *v)
+struct plan_phase *linear_join(struct plan *p, const struct node_view *v, uint32_t first, uint32_t n)
 {
-	struct plan *p = b->p;
-	uint32_t first = p->n_segs, n = segs_make(b, v), at;
 	struct plan_phase *ph = linear_home(p, v, first, n);
 
-	at = phase_number(p, ph);
 	for (uint32_t i = first; i < first + n; i++) {
 		ph->segs[ph->n_segs++] = i;
 		ph->classes |= 1u << p->segs[i].w.act;
 	}
 	for (uint32_t i = 0; i < v->n_act; i++)
-		val_use(p, v->act[i], at);
+		val_use(p, v->act[i], phase_number(p, ph));
+	return ph;
+}
+
+static void linear_place(struct builder *b, const struct node_view *v)
+{
+	struct plan *p = b->p;
+	uint32_t first = p->n_segs, n = segs_make(b, v), at = phase_number(p, linear_join(p, v, first, n));
+
 	for (uint32_t i = 0; i < v->n_out; i++) {
 		val_make(p, v->out[i], at);
 		p->vals[v->out[i]].in_cols = true;
@@ -509,12 +509,19 @@ static tnp_rc node_place(struct builder *b, uint32_t node)
 
 	if (why)
 		return cpu_fail(b->e, TNP_E_UNSUPPORTED, node, why);
+	if (b->done[node])
+		return TNP_OK;
 	switch (v.op) {
 	case TNP_OP_LINEAR:
 		linear_place(b, &v);
 		return TNP_OK;
 	case TNP_OP_ATTEND:
 		return attend_place(b, &v);
+	case TNP_OP_MOE_ROUTE:
+		route_place(b, &v);
+		return TNP_OK;
+	case TNP_OP_MOE_LINEAR:
+		return experts_place(b, &v);
 	default:
 		return other_place(b, &v);
 	}
@@ -636,7 +643,7 @@ static void binds_plan(struct plan *p)
 	}
 }
 
-static uint64_t take(uint64_t *at, uint64_t bytes)
+uint64_t plan_take(uint64_t *at, uint64_t bytes)
 {
 	uint64_t place = *at;
 
@@ -652,7 +659,8 @@ static void thread_plan(struct plan *p)
 	for (uint32_t i = 0; i < p->n_phases; i++) {
 		const struct plan_phase *ph = &p->phases[i];
 
-		shadow = ph->shadow > shadow ? ph->shadow : shadow;
+		if (ph->main != MAIN_EXPERTS) /* their rows are never a thread's own */
+			shadow = ph->shadow > shadow ? ph->shadow : shadow;
 		for (uint32_t c = 0; c < ACT_N_CLASSES; c++) {
 			uint64_t n =
 				ph->classes >> c & 1 ? p->isa->linear->act_bytes(c, PLAN_SMALL, ph->k) : 0;
@@ -667,11 +675,12 @@ static void thread_plan(struct plan *p)
 
 		attend = n > attend ? n : attend;
 	}
-	p->t_scratch = take(&at, p->isa->linear->scratch_bytes());
+	p->t_scratch = plan_take(&at, p->isa->linear->scratch_bytes());
 	for (uint32_t c = 0; c < ACT_N_CLASSES; c++)
-		p->t_act[c] = take(&at, act[c]);
-	p->t_shadow = take(&at, shadow * sizeof(float));
-	p->t_attend = take(&at, attend * sizeof(float));
+		p->t_act[c] = plan_take(&at, act[c]);
+	p->t_shadow = plan_take(&at, shadow * sizeof(float));
+	p->t_attend = plan_take(&at, attend * sizeof(float));
+	experts_thread_plan(p, &at);
 	p->thread_bytes = cpu_round_up(at, 4096);
 }
 
@@ -695,7 +704,7 @@ static void units_plan(struct plan *p, uint64_t *at)
 		u->n_split = n < p->lim.max_seqs ? n : p->lim.max_seqs;
 		u->max_units = p->lim.max_tokens / u->block + p->lim.max_seqs +
 			u->n_split * segments_max(p, u->window);
-		u->offset = take(at, (uint64_t)u->max_units * 32);
+		u->offset = plan_take(at, (uint64_t)u->max_units * 32);
 		if (u->n_split * u->kv_heads > p->split_heads)
 			p->split_heads = u->n_split * u->kv_heads;
 		if (u->n_split && segments_max(p, u->window) > p->max_segments)
@@ -720,10 +729,10 @@ static void workspace_plan(struct plan *p)
 {
 	uint64_t at = 0;
 
-	p->arena = take(&at, p->arena_bytes);
+	p->arena = plan_take(&at, p->arena_bytes);
 	for (uint32_t i = 0; i < p->n_ropes; i++)
 		p->ropes[i].offset =
-			take(&at, (uint64_t)p->lim.max_tokens * p->ropes[i].dims * sizeof(float));
+			plan_take(&at, (uint64_t)p->lim.max_tokens * p->ropes[i].dims * sizeof(float));
 	for (uint32_t i = 0; i < p->n_phases; i++)
 		for (uint32_t c = 0; c < ACT_N_CLASSES; c++) {
 			const struct plan_phase *ph = &p->phases[i];
@@ -732,15 +741,17 @@ static void workspace_plan(struct plan *p)
 
 			p->act_bytes[c] = n > p->act_bytes[c] ? n : p->act_bytes[c];
 		}
+	experts_acts(p, p->act_bytes);
 	for (uint32_t c = 0; c < ACT_N_CLASSES; c++)
-		p->acts[c] = take(&at, p->act_bytes[c]);
+		p->acts[c] = plan_take(&at, p->act_bytes[c]);
 	thread_plan(p);
 	at = cpu_round_up(at, 4096);
-	p->threads = take(&at, p->thread_bytes * p->n_threads);
+	p->threads = plan_take(&at, p->thread_bytes * p->n_threads);
 	units_plan(p, &at);
-	p->split = take(&at, p->split_bytes);
-	p->counters = take(&at, (uint64_t)p->split_heads * 64);
-	p->step = take(&at, plan_step_bytes(p));
+	p->split = plan_take(&at, p->split_bytes);
+	p->counters = plan_take(&at, (uint64_t)p->split_heads * 64);
+	p->step = plan_take(&at, plan_step_bytes(p));
+	experts_workspace_plan(p, &at);
 	p->workspace = cpu_map_bytes(at);
 }
 
@@ -749,27 +760,50 @@ static bool arrays_make(struct builder *b)
 {
 	struct plan *p = b->p;
 	const struct tnp_graph *g = p->g;
-	uint64_t segs = 0, vecs = 0, attends = 0, glus = 0;
+	uint64_t segs = 0, vecs = 0, attends = 0, glus = 0, routes = 0, experts = 0, vals, ops, phases;
 
 	for (uint32_t i = 0; i < g->n_nodes; i++) {
 		attends += g->nodes[i].op == TNP_OP_ATTEND;
 		glus += g->nodes[i].op == TNP_OP_GLU;
+		routes += g->nodes[i].op == TNP_OP_MOE_ROUTE;
+		experts += g->nodes[i].op == TNP_OP_MOE_LINEAR;
 		segs += g->nodes[i].op == TNP_OP_LINEAR ? NODE_WEIGHTS + NODE_OUTS : 0;
 		vecs += g->nodes[i].n_in;
 	}
-	segs += glus;
-	p->vals = calloc((size_t)g->n_tensors + 2 * attends + 1, sizeof *p->vals);
-	p->ops = calloc((size_t)g->n_nodes + 2 * attends + 1, sizeof *p->ops);
-	p->segs = calloc(segs + 1, sizeof *p->segs);
+	segs += glus + routes + EXPERTS_SEGS * experts + 1;
+	vals = g->n_tensors + 2 * attends + routes + 1;
+	ops = g->n_nodes + 2 * attends + 1;
+	phases = g->n_nodes + 2 * attends + routes + 2;
+	p->vals = calloc(vals, sizeof *p->vals);
+	p->ops = calloc(ops, sizeof *p->ops);
+	p->segs = calloc(segs, sizeof *p->segs);
 	p->attends = calloc(attends + 1, sizeof *p->attends);
-	p->phases = calloc((size_t)g->n_nodes + 2 * attends + 2, sizeof *p->phases);
+	p->experts = calloc(experts + 1, sizeof *p->experts);
+	p->phases = calloc(phases, sizeof *p->phases);
 	p->vecs = calloc(vecs + 1, sizeof *p->vecs);
-	b->glu_half = calloc((size_t)g->n_tensors + 1, sizeof *b->glu_half);
-	p->heap_bytes = sizeof *p + (g->n_tensors + 2 * attends + 1) * sizeof *p->vals +
-		(g->n_nodes + 2 * attends + 1) * sizeof *p->ops + (segs + 1) * sizeof *p->segs +
-		(attends + 1) * sizeof *p->attends + (g->n_nodes + 2 * attends + 2) * sizeof *p->phases +
-		(vecs + 1) * sizeof *p->vecs;
-	return p->vals && p->ops && p->segs && p->attends && p->phases && p->vecs && b->glu_half;
+	b->glu_half = calloc(3 * ((size_t)g->n_tensors + 1), sizeof *b->glu_half);
+	b->done = calloc(g->n_nodes, 1);
+	p->heap_bytes = sizeof *p + vals * sizeof *p->vals + ops * sizeof *p->ops + segs * sizeof *p->segs +
+		(attends + 1) * sizeof *p->attends + (experts + 1) * sizeof *p->experts +
+		phases * sizeof *p->phases + (vecs + 1) * sizeof *p->vecs;
+	return p->vals && p->ops && p->segs && p->attends && p->experts && p->phases && p->vecs &&
+		b->glu_half && b->done;
+}
+
+/* Who reads a tensor. */
+static void reads_count(struct builder *b)
+{
+	const struct tnp_graph *g = b->p->g;
+
+	b->glu_node = b->glu_half + g->n_tensors;
+	b->reads = b->glu_node + g->n_tensors;
+	for (uint32_t i = 0; i < g->n_tensors; i++)
+		b->glu_node[i] = TNP_NONE;
+	for (uint32_t i = 0; i < g->n_nodes; i++)
+		for (uint32_t j = 0; j < g->nodes[i].n_in; j++)
+			b->reads[g->edges[g->nodes[i].in0 + j]]++;
+	for (uint32_t i = 0; i < g->n_out; i++)
+		b->reads[g->out[i]]++;
 }
 
 static void vals_make(struct builder *b)
@@ -793,8 +827,10 @@ static void vals_make(struct builder *b)
 	for (uint32_t i = 0; i < g->n_nodes; i++) {
 		struct node_view v;
 
-		if (g->nodes[i].op == TNP_OP_GLU && !node_read(p->isa, g, i, &v))
-			b->glu_half[v.act[0]] = p->vals[v.out[0]].width;
+		if (g->nodes[i].op != TNP_OP_GLU || node_read(p->isa, g, i, &v))
+			continue;
+		b->glu_half[v.act[0]] = p->vals[v.out[0]].width;
+		b->glu_node[v.act[0]] = i;
 	}
 }
 
@@ -813,6 +849,7 @@ static tnp_rc plan_fill(struct builder *b)
 			b->e, TNP_E_UNSUPPORTED, 0, "limits: keys and values are F32, F16, Q8_0 or Q4_0");
 	if (!arrays_make(b))
 		return cpu_fail(b->e, TNP_E_NOMEM, 0, "plan: no memory");
+	reads_count(b);
 	vals_make(b);
 	for (uint32_t i = 0; i < p->g->n_nodes && !rc; i++)
 		rc = node_place(b, i);
@@ -830,7 +867,7 @@ static tnp_rc plan_fill(struct builder *b)
 tnp_rc plan_build(const struct tnp_dev *d, const struct tnp_graph *g, const struct tnp_limits *l,
 	struct plan **out, struct tnp_error *e)
 {
-	struct builder b = { .p = calloc(1, sizeof *b.p), .e = e };
+	struct builder b = { .p = calloc(1, sizeof *b.p), .e = e, .sorted_by = TNP_NONE };
 	tnp_rc rc;
 
 	if (!b.p)
@@ -841,6 +878,7 @@ tnp_rc plan_build(const struct tnp_dev *d, const struct tnp_graph *g, const stru
 	b.p->n_threads = pool_threads(d->pool);
 	rc = plan_fill(&b);
 	free(b.glu_half);
+	free(b.done);
 	if (rc)
 		plan_free(b.p);
 	else
@@ -857,6 +895,7 @@ void plan_free(struct plan *p)
 	free(p->ops);
 	free(p->segs);
 	free(p->attends);
+	free(p->experts);
 	free(p->phases);
 	free(p->vecs);
 	free(p);

@@ -296,7 +296,8 @@ static tnp_rc op_caps(struct tnp_dev *d, struct tnp_op_cap *rows, uint32_t *n, s
 {
 	static const uint32_t ops[] = { TNP_OP_EMBED, TNP_OP_LINEAR, TNP_OP_RMSNORM, TNP_OP_LAYERNORM,
 		TNP_OP_ROPE, TNP_OP_ATTEND, TNP_OP_GLU, TNP_OP_ACT, TNP_OP_ADD, TNP_OP_MUL, TNP_OP_SCALE,
-		TNP_OP_SOFTCAP, TNP_OP_SELECT, TNP_OP_POOL, TNP_OP_L2NORM };
+		TNP_OP_SOFTCAP, TNP_OP_SELECT, TNP_OP_POOL, TNP_OP_L2NORM, TNP_OP_MOE_ROUTE,
+		TNP_OP_MOE_LINEAR, TNP_OP_MOE_SUM };
 	const uint64_t vectors = TNP_TYPES(TNP_F32) | TNP_TYPES(TNP_F16) | TNP_TYPES(TNP_BF16);
 	uint32_t room, have = sizeof ops / sizeof ops[0];
 
@@ -313,8 +314,12 @@ static tnp_rc op_caps(struct tnp_dev *d, struct tnp_op_cap *rows, uint32_t *n, s
 			rows[i].in_types = TNP_TYPES(TNP_I32);
 			rows[i].weight_types = table_types();
 		}
-		if (ops[i] == TNP_OP_LINEAR)
+		if (ops[i] == TNP_OP_LINEAR || ops[i] == TNP_OP_MOE_ROUTE || ops[i] == TNP_OP_MOE_LINEAR)
 			rows[i].weight_types = linear_types(d->isa);
+		if (ops[i] == TNP_OP_MOE_LINEAR)
+			rows[i].in_types |= TNP_TYPES(TNP_I32);
+		if (ops[i] == TNP_OP_MOE_ROUTE)
+			rows[i].out_types |= TNP_TYPES(TNP_I32);
 	}
 	return TNP_OK;
 }

@@ -60,6 +60,18 @@ static void binary_row(const struct lane *l, const struct plan_op *o, uint32_t i
 		kernels(l)->mul(x, row(lane_rows(l, o->in[1]), i) + j0, n, y);
 }
 
+/* Halves lie side by side in the last dimension; n: all of it, or columns of a row that has no other. */
+static void glu_row(const struct lane *l, const struct plan_op *o, uint32_t i, uint32_t j0, uint32_t n)
+{
+	uint32_t half = l->m->plan->vals[o->out[0]].last_dim;
+	const float *x = row(lane_rows(l, o->in[0]), i) + j0;
+	float *y = row(lane_rows(l, o->out[0]), i) + j0;
+
+	for (uint32_t at = 0; at < n; at += half)
+		kernels(l)->glu(
+			o->act, x + 2 * (size_t)at, x + 2 * (size_t)at + half, n < half ? n : half, y + at);
+}
+
 static void element_row(const struct lane *l, const struct plan_op *o, uint32_t i, uint32_t j0, uint32_t n)
 {
 	const float *x = row(lane_rows(l, o->in[0]), i) + j0;
@@ -67,7 +79,7 @@ static void element_row(const struct lane *l, const struct plan_op *o, uint32_t 
 
 	switch (o->op) {
 	case TNP_OP_GLU:
-		kernels(l)->glu(o->act, x, x + l->m->plan->vals[o->out[0]].width, n, y);
+		glu_row(l, o, i, j0, n);
 		break;
 	case TNP_OP_ACT:
 		kernels(l)->act(o->act, x, n, y);
@@ -172,6 +184,14 @@ static void row_run(const struct lane *l, const struct plan_op *o, uint32_t i)
 		break;
 	case TNP_OP_POOL:
 		pool_row(l, o, i);
+		break;
+	case TNP_OP_MOE_ROUTE:
+		route_row(row(lane_rows(l, o->in[0]), i), l->m->plan->vals[o->in[0]].width, o->top_k, o->norm,
+			row(lane_rows(l, o->out[0]), i), row(lane_rows(l, o->out[1]), i));
+		break;
+	case TNP_OP_MOE_SUM:
+		experts_sum_row(row(lane_rows(l, o->in[0]), i), row(lane_rows(l, o->in[1]), i),
+			l->m->plan->vals[o->in[1]].width, width, row(lane_rows(l, o->out[0]), i));
 		break;
 	case TNP_OP_L2NORM:
 		kernels(l)->l2norm(
