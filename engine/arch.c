@@ -9,16 +9,24 @@
 #include <string.h>
 
 static const struct arch archs[] = {
-	{ "llama", false, arch_llama_build },
-	{ "gemma3", false, arch_gemma3_build },
-	{ "phi3", false, arch_phi3_build },
-	{ "qwen2", false, arch_qwen2_build },
-	{ "qwen3", false, arch_qwen3_build },
-	{ "bert", true, arch_bert_build },
-	{ "nomic-bert", true, arch_nomic_bert_build },
+	{ "llama", false, arch_llama_build, ARCH_EXPERTS_MAY },
+	{ "gemma3", false, arch_gemma3_build, ARCH_EXPERTS_NONE },
+	{ "phi3", false, arch_phi3_build, ARCH_EXPERTS_NONE },
+	{ "qwen2", false, arch_qwen2_build, ARCH_EXPERTS_NONE },
+	{ "qwen3", false, arch_qwen3_build, ARCH_EXPERTS_NONE },
+	{ "qwen3moe", false, arch_qwen3moe_build, ARCH_EXPERTS_MUST },
+	{ "bert", true, arch_bert_build, ARCH_EXPERTS_NONE },
+	{ "nomic-bert", true, arch_nomic_bert_build, ARCH_EXPERTS_NONE },
 };
 
-enum { MAX_LAYERS = 1024, MAX_WIDTH = 1 << 20, MAX_HEADS = 4096, MAX_HEAD_DIM = 4096, MAX_CONTEXT = 1 << 27 };
+enum {
+	MAX_LAYERS = 1024,
+	MAX_WIDTH = 1 << 20,
+	MAX_HEADS = 4096,
+	MAX_HEAD_DIM = 4096,
+	MAX_CONTEXT = 1 << 27,
+	MAX_EXPERTS = 4096
+};
 
 static void names_list(char *out, size_t room)
 {
@@ -203,6 +211,49 @@ static void read_encoder(struct reader *r, struct arch_params *p)
 		p->pooling = kinds[kind];
 }
 
+/* Choosing in another way than by softmax over all, or experts that every token has: refused by name. */
+static void read_experts_kind(struct reader *r, struct arch_params *p)
+{
+	enum { SOFTMAX = 1 };
+	static const char *const none[] = { "expert_shared_count", "expert_group_count",
+		"leading_dense_block_count" };
+	double scale = real_or(r, "expert_weights_scale", 0, 1e6, 1);
+	char name[96];
+
+	if (whole_or(r, "expert_gating_func", 0, UINT32_MAX, SOFTMAX) != SOFTMAX)
+		fail(r, TENON_E_UNSUPPORTED, "expert_gating_func: only softmax is supported");
+	for (size_t i = 0; i < COUNT_OF(none); i++)
+		if (whole_or(r, none[i], 0, UINT32_MAX, 0))
+			fail(r, TENON_E_UNSUPPORTED, "%s: is not supported", none[i]);
+	if (scale != 0 && scale != 1) /* files say 0 for none */
+		fail(r, TENON_E_UNSUPPORTED, "expert_weights_scale: is not supported");
+	p->experts_norm = true;
+	key_name(r, "expert_weights_norm", name, sizeof name);
+	if (!r->rc && gguf_has(r->f, name))
+		r->rc = gguf_get_bool(r->f, name, &p->experts_norm, r->e);
+}
+
+static void read_experts(struct reader *r, const struct arch *a, struct arch_params *p)
+{
+	uint32_t most = a->experts == ARCH_EXPERTS_NONE ? UINT32_MAX : MAX_EXPERTS;
+
+	p->n_experts = a->experts == ARCH_EXPERTS_MUST ? whole(r, "expert_count", 1, most)
+						       : whole_or(r, "expert_count", 0, most, 0);
+	if (r->rc || !p->n_experts)
+		return;
+	if (a->experts == ARCH_EXPERTS_NONE) {
+		fail(r, TENON_E_UNSUPPORTED,
+			"expert_count: mixtures of experts are not supported for this architecture");
+		return;
+	}
+	p->n_experts_used = whole(r, "expert_used_count", 1, p->n_experts);
+	p->n_ff_expert = whole_or(r, "expert_feed_forward_length", 1, 4 * MAX_WIDTH, p->n_ff);
+	if (!r->rc && !p->n_ff_expert)
+		fail(r, TENON_E_FORMAT,
+			"expert_feed_forward_length: is missing, and so is feed_forward_length");
+	read_experts_kind(r, p);
+}
+
 int arch_params_read(const struct gguf *f, const struct arch *a, struct arch_params *out, struct error *e)
 {
 	struct reader r = { .f = f, .arch = a->name, .e = e };
@@ -211,7 +262,8 @@ int arch_params_read(const struct gguf *f, const struct arch *a, struct arch_par
 
 	p.n_layers = whole(&r, "block_count", 1, MAX_LAYERS);
 	p.d_model = whole(&r, "embedding_length", 1, MAX_WIDTH);
-	p.n_ff = whole(&r, "feed_forward_length", 1, 4 * MAX_WIDTH);
+	p.n_ff = a->experts == ARCH_EXPERTS_MUST ? whole_or(&r, "feed_forward_length", 0, 4 * MAX_WIDTH, 0)
+						 : whole(&r, "feed_forward_length", 1, 4 * MAX_WIDTH);
 	p.n_ctx_train = whole(&r, "context_length", 1, MAX_CONTEXT);
 	p.eps = real_or(&r, "attention.layer_norm_rms_epsilon", 0, 1, 1e-5);
 	p.window = whole_or(&r, "attention.sliding_window", 0, MAX_CONTEXT, 0);
@@ -219,8 +271,7 @@ int arch_params_read(const struct gguf *f, const struct arch *a, struct arch_par
 	read_rope(&r, &p);
 	if (a->encoder)
 		read_encoder(&r, &p);
-	if (!r.rc && whole_or(&r, "expert_count", 0, UINT32_MAX, 0))
-		fail(&r, TENON_E_UNSUPPORTED, "expert_count: mixtures of experts are not supported");
+	read_experts(&r, a, &p);
 	if (r.rc)
 		return r.rc;
 	if (!embd || embd->rank != 2)

@@ -11,6 +11,8 @@ struct arch_params {
 	uint32_t rope_dims, window;   /* window 0: all tokens */
 	double rope_base, rope_scale; /* positions are multiplied by rope_scale */
 	double eps;
+	uint32_t n_experts, n_experts_used, n_ff_expert; /* n_experts 0: every layer has one feed-forward */
+	bool experts_norm;				 /* shares of the chosen experts add up to one */
 	bool encoder;
 	uint32_t pooling; /* TNP_POOL_* of an encoder */
 };
@@ -20,7 +22,9 @@ struct arch {
 	bool encoder;	  /* gives a row for each text, not for each token */
 	void (*build)(
 		const struct gguf *f, const struct arch_params *p, struct graph *g); /* faults stick in g */
+	uint32_t experts; /* enum arch_experts_kind */
 };
+enum arch_experts_kind { ARCH_EXPERTS_NONE, ARCH_EXPERTS_MAY, ARCH_EXPERTS_MUST };
 
 /* The architecture of the file. FORMAT: no such key; UNSUPPORTED: by name, with those there are. */
 int arch_find(const struct gguf *f, const struct arch **out, struct error *e);
@@ -31,9 +35,11 @@ void arch_bert_build(const struct gguf *f, const struct arch_params *p, struct g
 void arch_nomic_bert_build(const struct gguf *f, const struct arch_params *p, struct graph *g);
 void arch_llama_build(const struct gguf *f, const struct arch_params *p, struct graph *g);
 void arch_gemma3_build(const struct gguf *f, const struct arch_params *p, struct graph *g);
+void arch_mixtral_build(const struct gguf *f, const struct arch_params *p, struct graph *g);
 void arch_phi3_build(const struct gguf *f, const struct arch_params *p, struct graph *g);
 void arch_qwen2_build(const struct gguf *f, const struct arch_params *p, struct graph *g);
 void arch_qwen3_build(const struct gguf *f, const struct arch_params *p, struct graph *g);
+void arch_qwen3moe_build(const struct gguf *f, const struct arch_params *p, struct graph *g);
 
 /* ---- parts that decoders share (arch_parts.c) ------------------------------------------------------------------- */
 struct arch_layer { /* begin with arch_layer_of, change what differs */
@@ -57,6 +63,8 @@ graph_tensor arch_rope_factors(struct graph *g, const struct arch_params *p);
 graph_tensor arch_embedding(const struct arch_params *p, struct graph *g);
 graph_tensor arch_attention(const struct arch_layer *l, graph_tensor x);
 graph_tensor arch_feed_forward(const struct arch_layer *l, graph_tensor x);
+/* What the experts chosen for each row of h add (arch_experts.c). */
+graph_tensor arch_experts(const struct arch_layer *l, graph_tensor h);
 graph_tensor arch_head(
 	const struct arch_params *p, struct graph *g, graph_tensor x); /* output.weight, else the embedding */
 void arch_decoder_build(struct arch_layer *l);			       /* all of it, layers alike */

@@ -158,6 +158,8 @@ graph_tensor arch_feed_forward(const struct arch_layer *l, graph_tensor x)
 
 	graph_scope(l->g, (int)l->i, "ffn");
 	h = graph_rmsnorm(l->g, x, graph_weight(l->g, p->d_model, 0, "blk.%u.ffn_norm.weight", l->i), p->eps);
+	if (p->n_experts)
+		return graph_binary(l->g, TNP_OP_ADD, x, arch_experts(l, h));
 	h = l->stacked ? glu_stacked(l, h) : glu(l, h);
 	return sum(l, h, graph_weight(l->g, p->d_model, p->n_ff, "blk.%u.ffn_down.weight", l->i),
 		graph_weight_optional(l->g, p->d_model, 0, "blk.%u.ffn_down.bias", l->i), x, "post_ffw_norm");

@@ -111,11 +111,11 @@ static bool shape_is(const struct gguf_tensor *t, const uint64_t *want, uint32_t
 	return true;
 }
 
-static graph_tensor weight(
-	struct graph *g, int64_t d0, int64_t d1, bool optional, const char *fmt, va_list ap)
+/* Dimensions end with a 0. */
+static graph_tensor weight(struct graph *g, const int64_t dim[3], bool optional, const char *fmt, va_list ap)
 {
-	uint64_t want[2] = { (uint64_t)d0, (uint64_t)d1 };
-	uint32_t rank = d1 ? 2 : 1;
+	uint64_t want[3] = { (uint64_t)dim[0], (uint64_t)dim[1], (uint64_t)dim[2] };
+	uint32_t rank = dim[2] ? 3 : dim[1] ? 2 : 1;
 	const struct gguf_tensor *t;
 	char name[MAX_NAME], have[64], need[64];
 
@@ -141,7 +141,7 @@ static graph_tensor weight(
 	return tensor_add(g,
 		&(struct tnp_tensor){ .type = t->type,
 			.rank = rank,
-			.dim = { d0, d1 },
+			.dim = { dim[0], dim[1], dim[2] },
 			.buffer = 0,
 			.offset = t->offset,
 			.bytes = t->bytes },
@@ -154,7 +154,7 @@ graph_tensor graph_weight(struct graph *g, int64_t d0, int64_t d1, const char *n
 	va_list ap;
 
 	va_start(ap, name);
-	t = weight(g, d0, d1, false, name, ap);
+	t = weight(g, (const int64_t[3]){ d0, d1 }, false, name, ap);
 	va_end(ap);
 	return t;
 }
@@ -165,7 +165,18 @@ graph_tensor graph_weight_optional(struct graph *g, int64_t d0, int64_t d1, cons
 	va_list ap;
 
 	va_start(ap, name);
-	t = weight(g, d0, d1, true, name, ap);
+	t = weight(g, (const int64_t[3]){ d0, d1 }, true, name, ap);
+	va_end(ap);
+	return t;
+}
+
+graph_tensor graph_weight_experts(struct graph *g, int64_t d0, int64_t d1, int64_t d2, const char *name, ...)
+{
+	graph_tensor t;
+	va_list ap;
+
+	va_start(ap, name);
+	t = weight(g, (const int64_t[3]){ d0, d1, d2 }, false, name, ap);
 	va_end(ap);
 	return t;
 }
@@ -223,6 +234,14 @@ graph_tensor graph_rows(struct graph *g, int64_t symbol, int64_t width)
 	return tensor_add(g,
 		&(struct tnp_tensor){
 			.type = TNP_F32, .rank = 2, .dim = { symbol, width }, .buffer = TNP_NONE },
+		NULL);
+}
+
+graph_tensor graph_ranked(struct graph *g, uint32_t type, int64_t symbol, int64_t d1, int64_t d2)
+{
+	return tensor_add(g,
+		&(struct tnp_tensor){
+			.type = type, .rank = d2 ? 3 : 2, .dim = { symbol, d1, d2 }, .buffer = TNP_NONE },
 		NULL);
 }
 

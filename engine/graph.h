@@ -26,12 +26,17 @@ graph_tensor graph_weight(struct graph *g, int64_t d0, int64_t d1, const char *n
 /* The same, or TNP_NONE when the file has none of that name. */
 graph_tensor graph_weight_optional(struct graph *g, int64_t d0, int64_t d1, const char *name, ...)
 	__attribute__((format(printf, 4, 5)));
+/* A matrix [d1][d2] for each of d0 experts. */
+graph_tensor graph_weight_experts(struct graph *g, int64_t d0, int64_t d1, int64_t d2, const char *name, ...)
+	__attribute__((format(printf, 5, 6)));
 /* The first row of a matrix of that width as a vector, or TNP_NONE when the file has none of that name. */
 graph_tensor graph_weight_first_row(struct graph *g, int64_t width, const char *name);
 /* A constant F32 vector, copied. */
 graph_tensor graph_constant(struct graph *g, const float *v, uint32_t n);
 /* [TNP_N_*][width], F32. */
 graph_tensor graph_rows(struct graph *g, int64_t symbol, int64_t width);
+/* [TNP_N_*][d1][d2], d2 0: [TNP_N_*][d1]. */
+graph_tensor graph_ranked(struct graph *g, uint32_t type, int64_t symbol, int64_t d1, int64_t d2);
 /* Width and symbol of such a tensor; 0 after a fault. */
 int64_t graph_width(const struct graph *g, graph_tensor t);
 int64_t graph_symbol(const struct graph *g, graph_tensor t);

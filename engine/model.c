@@ -54,6 +54,11 @@ static int take_options(
 	return TENON_OK;
 }
 
+static uint64_t count_of(const struct gguf_tensor *t)
+{
+	return t->dim[0] * t->dim[1] * t->dim[2] * t->dim[3];
+}
+
 static void take_info(struct model *m, const struct arch *a, const struct arch_params *p)
 {
 	struct model_info *i = &m->info;
@@ -69,12 +74,17 @@ static void take_info(struct model *m, const struct arch *a, const struct arch_p
 	i->n_kv_heads = p->n_kv_heads;
 	i->head_dim = p->head_dim;
 	i->n_ctx_train = p->n_ctx_train;
+	i->n_experts = p->n_experts;
+	i->n_experts_used = p->n_experts_used;
 	i->is_encoder = p->encoder;
 	i->pooling = p->pooling;
 	for (size_t t = 0; t < gguf_n_tensors(m->file); t++) {
 		const struct gguf_tensor *x = gguf_tensor_at(m->file, t);
 
-		i->n_params += x->dim[0] * x->dim[1] * x->dim[2] * x->dim[3];
+		i->n_params += count_of(x);
+		i->n_params_active += p->n_experts && x->rank == 3 && x->dim[0] == p->n_experts
+			? count_of(x) / p->n_experts * p->n_experts_used
+			: count_of(x);
 	}
 }
 

@@ -46,7 +46,8 @@ struct model_info {
 	uint32_t n_pages[TNP_MAX_GROUPS];
 	uint64_t page_bytes[TNP_MAX_GROUPS];
 	uint64_t weights_mapped_bytes, weights_own_bytes, workspace_bytes, kv_bytes, open_peak_bytes;
-	uint64_t n_params;
+	uint64_t n_params, n_params_active;   /* of all weights; of those that one token's step reads */
+	uint32_t n_experts, n_experts_used;   /* of each layer, and of those for a token; 0: no mixture */
 	bool is_encoder;                      /* gives embeddings, not tokens */
 	uint32_t pooling;                     /* TNP_POOL_* of an encoder */
 	bool invariant, kv_io;                /* of the backend: equal bits in any company; pages can be read and written */

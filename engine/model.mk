@@ -4,7 +4,7 @@ noinst_LTLIBRARIES += libmodel.la
 libmodel_la_SOURCES = engine/model.c engine/model.h engine/model_priv.h engine/ledger.c engine/ledger.h engine/model_memory.c engine/model_text.c \
 	engine/model_chat.c engine/step.c engine/taps.c engine/graph.c engine/graph.h engine/graph_priv.h engine/graph_plan.c \
 	engine/arch.c engine/arch.h engine/arch_parts.c engine/arch_llama.c engine/arch_gemma3.c \
-	engine/arch_bert.c engine/arch_phi3.c engine/arch_qwen2.c engine/arch_qwen3.c engine/chat.h
+	engine/arch_bert.c engine/arch_experts.c engine/arch_mixtral.c engine/arch_qwen3moe.c engine/arch_phi3.c engine/arch_qwen2.c engine/arch_qwen3.c engine/chat.h
 libmodel_la_SOURCES += engine/pass.c engine/pass.h engine/passes.def engine/pass_edit.c engine/pass_edit.h engine/pass_fold_constants.c \
 	engine/pass_transpose_reshape.c engine/pass_common_subexpressions.c engine/pass_dead_code.c engine/pass_fuse_qkv.c \
 	engine/pass_fuse_glu.c engine/pass_fuse_bias_act.c engine/pass_fuse_residual_norm.c engine/pass_fuse_rope_kv.c engine/pass_layout.c
@@ -15,7 +15,8 @@ EXTRA_DIST += engine/README.md tests/reference/decoder.py tests/reference/expect
 # Tiny models for tests, made with Python so that none has to be fetched: $TENON_BUILDDIR/tests/tiny/TYPE.gguf.
 TINY_MODELS = tests/tiny/f32.gguf tests/tiny/f16.gguf tests/tiny/q8_0.gguf tests/tiny/q4_0.gguf tests/tiny/q4_1.gguf \
 	tests/tiny/scaled.gguf tests/tiny/factors.gguf tests/tiny/gemma3.gguf tests/tiny/gemma3_27b.gguf \
-	tests/tiny/phi3.gguf tests/tiny/qwen2.gguf tests/tiny/qwen3.gguf tests/tiny/bert.gguf tests/tiny/nomic_bert.gguf
+	tests/tiny/phi3.gguf tests/tiny/qwen2.gguf tests/tiny/qwen3.gguf tests/tiny/bert.gguf tests/tiny/nomic_bert.gguf \
+	tests/tiny/mixtral.gguf tests/tiny/qwen3moe.gguf tests/tiny/mixtral_q8.gguf
 TINY_MAKE = $(AM_V_GEN)$(MKDIR_P) tests/tiny && $(PYTHON3) $(srcdir)/scripts/make-tiny-model
 tests/tiny/f32.gguf: $(srcdir)/scripts/make-tiny-model
 	$(TINY_MAKE) --type F32 --seed 2 --kv-heads 4 $@.new && mv $@.new $@
@@ -52,6 +53,13 @@ tests/tiny/bert.gguf: $(srcdir)/scripts/make-tiny-model
 	$(TINY_MAKE) --arch bert --type F32 --seed 12 --layers 3 --width 96 --heads 3 --ff 160 --ctx 64 $@.new && mv $@.new $@
 tests/tiny/nomic_bert.gguf: $(srcdir)/scripts/make-tiny-model
 	$(TINY_MAKE) --arch nomic-bert --type F32 --seed 13 --width 64 --heads 2 --ff 96 --ctx 96 --pooling 2 $@.new && mv $@.new $@
+tests/tiny/mixtral.gguf: $(srcdir)/scripts/make-tiny-model
+	$(TINY_MAKE) --type F32 --seed 14 --width 64 --heads 4 --kv-heads 2 --ff 96 --experts 4 --window 40 $@.new && mv $@.new $@
+tests/tiny/qwen3moe.gguf: $(srcdir)/scripts/make-tiny-model
+	$(TINY_MAKE) --arch qwen3moe --type F32 --seed 15 --width 64 --head-dim 32 --heads 4 --kv-heads 2 --ff 32 --experts 16 \
+		--experts-used 5 --untied $@.new && mv $@.new $@
+tests/tiny/mixtral_q8.gguf: $(srcdir)/scripts/make-tiny-model
+	$(TINY_MAKE) --type Q8_0 --seed 16 --width 64 --heads 4 --kv-heads 2 --ff 96 --experts 6 $@.new && mv $@.new $@
 check_DATA += $(TINY_MODELS)
 CLEANFILES += tests/tiny/*.gguf tests/tiny/*.new
 
@@ -82,8 +90,8 @@ tests_unit_test_passes_golden_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_passes_golden_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS)
 endif
 EXTRA_DIST += tests/data/passes
-dist_check_SCRIPTS += tests/cli/model tests/cli/perplexity tests/cli/plan tests/cli/reference tests/cli/embed
-TESTS += tests/cli/model tests/cli/perplexity tests/cli/plan tests/cli/reference tests/cli/embed
+dist_check_SCRIPTS += tests/cli/model tests/cli/perplexity tests/cli/plan tests/cli/reference tests/cli/experts tests/cli/embed
+TESTS += tests/cli/model tests/cli/perplexity tests/cli/plan tests/cli/reference tests/cli/experts tests/cli/embed
 
 check_PROGRAMS += tests/fuzz/fuzz_graph
 tests_fuzz_fuzz_graph_SOURCES = tests/fuzz/fuzz_graph.c

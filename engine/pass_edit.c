@@ -159,7 +159,7 @@ uint32_t pass_n_matrices(const struct pass_edit *x, const struct pass_node *n)
 {
 	uint32_t i = 0;
 
-	while (i < n->n_weight && pass_tensor(x, n->weight[i])->rank == 2)
+	while (i < n->n_weight && pass_tensor(x, n->weight[i])->rank >= 2)
 		i++;
 	return i;
 }
@@ -280,6 +280,15 @@ graph_tensor pass_rows(struct pass_edit *x, int64_t symbol, int64_t width)
 	graph_tensor t = graph_rows(x->g, symbol, width);
 
 	return index_follow(x) ? t : TNP_NONE;
+}
+
+graph_tensor pass_rows_like(struct pass_edit *x, graph_tensor t, int64_t last)
+{
+	const struct tnp_tensor *r = pass_tensor(x, t);
+	graph_tensor y = graph_ranked(
+		x->g, r->type, r->dim[0], r->rank == 3 ? r->dim[1] : last, r->rank == 3 ? last : 0);
+
+	return index_follow(x) ? y : TNP_NONE;
 }
 
 graph_tensor pass_constant(

@@ -52,6 +52,8 @@ void pass_set_int(struct pass_node *n, uint32_t key, int64_t v); /* replaces or 
 void pass_set_float(struct pass_node *n, uint32_t key, double v);
 void pass_unset(struct pass_node *n, uint32_t key);
 graph_tensor pass_rows(struct pass_edit *x, int64_t symbol, int64_t width);
+/* Like an activation of two or three dimensions, but for the last. */
+graph_tensor pass_rows_like(struct pass_edit *x, graph_tensor t, int64_t last);
 graph_tensor pass_constant(
 	struct pass_edit *x, const float *v, uint32_t rank, const int64_t dim[TNP_MAX_RANK]);
 /* Values of an F32 weight (copied: they may lie anywhere); false: it is none, or longer than `most`. mem_free(*out). */

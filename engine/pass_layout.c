@@ -109,14 +109,17 @@ static bool cut_linear(struct pass_edit *x, struct pass_node *n)
 
 /* ---- gate and up ---------------------------------------------------------------------------------------------------- */
 
-/* The product of a GLU, if both can be cut together. */
+/* The product of a GLU, of experts or not, if both can be cut together. */
 static bool pair_of(struct pass_edit *x, const struct pass_node *glu, uint32_t *at, struct pass_node *linear)
 {
-	return glu->n_act == 1 && glu->n_out == 1 && pass_tensor(x, glu->out[0])->rank == 2 &&
-		pass_only_here(x, glu->act[0]) && pass_made_by(x, glu->act[0], TNP_OP_LINEAR, at, linear) &&
-		linear->n_act == 1 && linear->n_out == 1 && !pass_attr(linear, TNP_A_ACT) &&
+	uint32_t rank = pass_tensor(x, glu->out[0])->rank, op = rank == 3 ? TNP_OP_MOE_LINEAR : TNP_OP_LINEAR;
+
+	return glu->n_act == 1 && glu->n_out == 1 && (rank == 2 || rank == 3) &&
+		pass_only_here(x, glu->act[0]) && pass_made_by(x, glu->act[0], op, at, linear) &&
+		linear->n_act == rank - 1 && linear->n_out == 1 && !pass_attr(linear, TNP_A_ACT) &&
 		pass_n_matrices(x, linear) == 2 && biases_split(x, linear, 2) &&
-		pass_tensor(x, linear->weight[0])->dim[0] == pass_tensor(x, linear->weight[1])->dim[0];
+		pass_tensor(x, linear->weight[0])->dim[rank - 2] ==
+		pass_tensor(x, linear->weight[1])->dim[rank - 2];
 }
 
 static void find_pairs(struct pass_edit *x, struct cutting *c)
@@ -139,7 +142,7 @@ static void cut_pair(struct pass_edit *x, const struct pass_node *glu)
 	if (!pair_of(x, glu, &at, &linear))
 		return;
 	for (uint32_t i = 0; i < 3; i++)
-		half[i] = rows_like(x, glu->out[0]);
+		half[i] = pass_rows_like(x, glu->out[0], graph_width(x->g, glu->out[0]));
 	for (uint32_t i = 0; i < 2; i++) {
 		part = product_part(&linear, 2, i, half[i]);
 		pass_emit(x, &part);

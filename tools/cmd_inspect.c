@@ -176,10 +176,18 @@ static json_t *tensor_list_json(const struct gguf *g)
 
 static json_t *architecture_json(const struct model_info *i)
 {
-	return json_pack("{s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "name", i->arch, "parameters",
+	json_t *a = json_pack("{s:s, s:I, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "name", i->arch, "parameters",
 		(json_int_t)i->n_params, "layers", (int)i->n_layers, "width", (int)i->d_model, "heads",
 		(int)i->n_heads, "kv_heads", (int)i->n_kv_heads, "head_dim", (int)i->head_dim, "vocabulary",
 		(int)i->n_vocab, "context", (int)i->n_ctx_train);
+
+	if (i->n_experts) {
+		(void)json_object_set_new(a, "experts", json_integer(i->n_experts));
+		(void)json_object_set_new(a, "experts_used", json_integer(i->n_experts_used));
+		(void)json_object_set_new(
+			a, "parameters_active", json_integer((json_int_t)i->n_params_active));
+	}
+	return a;
 }
 
 static uint64_t total_bytes(const struct model_info *i)

@@ -65,18 +65,14 @@ static void full_batch(struct conform *c, struct run_model *m, uint32_t n)
 	free(s.out[0]);
 }
 
-static void check_sizes(struct conform *c)
+static void sizes(struct conform *c, struct tnp_make *make, const struct tnp_graph *g)
 {
-	const struct tnp_graph *g;
 	struct run_limits r;
 	struct tnp_sizes again = { .size = sizeof again };
 	struct tnp_error e = { .size = sizeof e };
 	struct run_model m;
-	struct tnp_make *make;
 	uint64_t before, taken, said = 0;
 
-	conform_open(c);
-	make = some_model(c, &g);
 	r = conform_limits(c);
 	r.max_tokens = 512;
 	r.max_pages = 64;
@@ -98,6 +94,29 @@ static void check_sizes(struct conform *c)
 		conform_fail(c, "takes more than model_sizes says");
 	run_close(&m);
 	tnp_make_destroy(make);
+}
+
+static void check_sizes(struct conform *c)
+{
+	const struct tnp_graph *g;
+	struct tnp_make *make;
+
+	conform_open(c);
+	make = some_model(c, &g);
+	sizes(c, make, g);
+	conform_close(c);
+}
+
+static void check_sizes_experts(struct conform *c)
+{
+	const struct tnp_graph *g;
+	struct tnp_make *make;
+
+	conform_open(c);
+	make = made_model_for(c, made_model_find("experts"), &g);
+	if (!make)
+		conform_skip(c, "does not take model 'experts'");
+	sizes(c, make, g);
 	conform_close(c);
 }
 
@@ -174,6 +193,7 @@ static void check_growth(struct conform *c)
 
 const struct conform_check conform_l1[] = {
 	{ 1, "memory.sizes", check_sizes },
+	{ 1, "memory.sizes-experts", check_sizes_experts },
 	{ 1, "memory.refusal", check_refusal },
 	{ 1, "memory.growth", check_growth },
 	{ 1, NULL, NULL },

@@ -228,6 +228,13 @@ static void check_mixed_parallel(struct conform *c)
 	conform_close(c);
 }
 
+static void check_mixed_experts(struct conform *c)
+{
+	conform_open(c);
+	mixed(c, "experts", c->kv_type);
+	conform_close(c);
+}
+
 static void check_mixed_fused(struct conform *c)
 {
 	conform_open(c);
@@ -502,6 +509,7 @@ const struct conform_check conform_l4[] = {
 	{ 4, "pages.mixed", check_mixed },
 	{ 4, "pages.mixed-fused", check_mixed_fused },
 	{ 4, "pages.mixed-parallel", check_mixed_parallel },
+	{ 4, "pages.mixed-experts", check_mixed_experts },
 	{ 4, "pages.shared", check_shared },
 	{ 4, "pages.bytes", check_bytes },
 	{ 4, "pages.window", check_window },

@@ -31,16 +31,17 @@ struct bench {
 	uint32_t page[TEXT];
 };
 
-static void bench_open(struct conform *c, struct bench *b, uint32_t precision)
+/* model NULL: any */
+static void bench_open_model(struct conform *c, struct bench *b, uint32_t precision, const char *model)
 {
 	struct tnp_error e = { .size = sizeof e };
 	uint64_t seed = c->seed;
 
 	*b = (struct bench){ .c = c, .lim = conform_limits(c) };
 	b->lim.precision = precision;
-	b->make = made_model_any(c, &b->g);
+	b->make = model ? made_model_for(c, made_model_find(model), &b->g) : made_model_any(c, &b->g);
 	if (!b->make)
-		conform_skip(c, "takes no whole model");
+		conform_skip(c, "does not take model '%s'", model ? model : "any");
 	b->width = run_width(b->g, b->g->out[0]);
 	if (run_open(&b->m, &c->sut, b->g, &b->lim, &e))
 		conform_fail(c, "open: %s", e.text);
@@ -48,6 +49,11 @@ static void bench_open(struct conform *c, struct bench *b, uint32_t precision)
 		b->token[i] = (int32_t)(tnp_rand(&seed) % 101);
 		b->page[i] = (i * 7 + 3) % b->lim.n_pages;
 	}
+}
+
+static void bench_open(struct conform *c, struct bench *b, uint32_t precision)
+{
+	bench_open_model(c, b, precision, NULL);
 }
 
 static void bench_close(struct bench *b)
@@ -231,7 +237,7 @@ static void chunks(struct conform *c, struct bench *b, uint32_t chunk, float *ou
 	}
 }
 
-static void check_invariance(struct conform *c)
+static void invariance(struct conform *c, const char *model)
 {
 	static const uint32_t chunk[] = { 1, 2, 3, 5, 8, 11, 16, 23 };
 
@@ -242,7 +248,7 @@ static void check_invariance(struct conform *c)
 		struct bench b;
 		float *whole, *cut;
 
-		bench_open(c, &b, precision);
+		bench_open_model(c, &b, precision, model);
 		whole = rows(&b, TEXT);
 		cut = rows(&b, TEXT);
 		chunks(c, &b, TEXT, whole);
@@ -260,6 +266,9 @@ static void check_invariance(struct conform *c)
 	}
 	conform_close(c);
 }
+
+static void check_invariance(struct conform *c) { invariance(c, NULL); }
+static void check_invariance_experts(struct conform *c) { invariance(c, "experts"); }
 
 /* ---- not a number ------------------------------------------------------------------------------------------------------------ */
 /* Rows of one sequence full of NaN and infinities: its neighbour's rows stay as they are without it. */
@@ -298,9 +307,9 @@ static void nan_run(struct conform *c, const struct tnp_graph *g, uint32_t preci
 	free(beside);
 }
 
-static void check_nan(struct conform *c)
+static void nan_model(struct conform *c, const char *model)
 {
-	const struct made_model *mm = made_model_find("chain");
+	const struct made_model *mm = made_model_find(model);
 	uint32_t taken = 0;
 
 	conform_open(c);
@@ -318,9 +327,12 @@ static void check_nan(struct conform *c)
 		tnp_make_destroy(m);
 	}
 	if (!taken)
-		conform_skip(c, "takes no chain of products");
+		conform_skip(c, "does not take model '%s'", model);
 	conform_close(c);
 }
+
+static void check_nan(struct conform *c) { nan_model(c, "chain"); }
+static void check_nan_experts(struct conform *c) { nan_model(c, "expert-chain"); }
 
 /* ---- allocations that fail ------------------------------------------------------------------------------------------------------ */
 /* Opens, steps and closes with the n-th allocation failing; every call may say NOMEM, none may crash or lie. */
@@ -591,7 +603,9 @@ const struct conform_check conform_l5[] = {
 	{ 5, "behaviour.broken-batches", check_broken },
 	{ 5, "behaviour.broken-calls", check_calls },
 	{ 5, "behaviour.invariance", check_invariance },
+	{ 5, "behaviour.invariance-experts", check_invariance_experts },
 	{ 5, "behaviour.nan", check_nan },
+	{ 5, "behaviour.nan-experts", check_nan_experts },
 	{ 5, "behaviour.steps", check_steps },
 	{ 5, "behaviour.starved", check_starved },
 	{ 5, "behaviour.starved-start", check_starved_start },

@@ -351,6 +351,14 @@ static void build_chain(struct tnp_make *m, uint32_t type)
 	tnp_make_out(m, linear(m, type, h, FFN, D, 0));
 }
 
+static void build_expert_chain(struct tnp_make *m, uint32_t type)
+{
+	uint32_t x = rows(m, D);
+
+	tnp_make_in(m, x);
+	tnp_make_out(m, experts(m, type, x));
+}
+
 /* ---- the list ---------------------------------------------------------------------------------------------------------- */
 const struct made_model made_models[] = {
 	{ "plain", build_plain, false, VOCAB, 256 },
@@ -360,6 +368,7 @@ const struct made_model made_models[] = {
 	{ "encoder", build_encoder, true, VOCAB, 256 },
 	{ "parallel", build_parallel, false, VOCAB, 256 },
 	{ "chain", build_chain, false, VOCAB, 256 },
+	{ "expert-chain", build_expert_chain, false, VOCAB, 256 },
 	{ NULL, NULL, false, 0, 0 },
 };
 

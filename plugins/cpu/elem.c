@@ -65,6 +65,12 @@ static void base_scale(const float *a, float s, size_t n, float *y)
 		y[i] = a[i] * s;
 }
 
+static void base_axpy(const float *x, float s, size_t n, float *y)
+{
+	for (size_t i = 0; i < n; i++)
+		y[i] += s * x[i];
+}
+
 static void base_softcap(const float *a, float cap, size_t n, float *y)
 {
 	for (size_t i = 0; i < n; i++)
@@ -122,6 +128,7 @@ const struct elem_ops elem_base = {
 	.add = base_add,
 	.mul = base_mul,
 	.scale = base_scale,
+	.axpy = base_axpy,
 	.softcap = base_softcap,
 	.act = base_act,
 	.glu = base_glu,

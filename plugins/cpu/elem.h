@@ -16,6 +16,7 @@ struct elem_ops {
 	void (*add)(const float *a, const float *b, size_t n, float *y);
 	void (*mul)(const float *a, const float *b, size_t n, float *y);
 	void (*scale)(const float *a, float s, size_t n, float *y);
+	void (*axpy)(const float *x, float s, size_t n, float *y); /* y += s x */
 	void (*softcap)(const float *a, float cap, size_t n, float *y);
 	void (*act)(uint32_t act, const float *x, size_t n, float *y);
 	void (*glu)(

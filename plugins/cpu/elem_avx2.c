@@ -76,6 +76,17 @@ static void avx2_scale(const float *a, float s, size_t n, float *y)
 		y[i] = a[i] * s;
 }
 
+static void avx2_axpy(const float *x, float s, size_t n, float *y)
+{
+	const __m256 f = _mm256_set1_ps(s);
+	size_t i = 0;
+
+	for (; i + W <= n; i += W)
+		_mm256_storeu_ps(y + i, _mm256_fmadd_ps(f, _mm256_loadu_ps(x + i), _mm256_loadu_ps(y + i)));
+	for (; i < n; i++)
+		y[i] = fmaf(s, x[i], y[i]);
+}
+
 static void avx2_rmsnorm(const float *x, const float *w, float eps, size_t n, float *y)
 {
 	const float r = 1 / sqrtf(squares(x, 0, n) / (float)n + eps);
@@ -302,6 +313,7 @@ const struct elem_ops elem_avx2 = {
 	.add = avx2_add,
 	.mul = avx2_mul,
 	.scale = avx2_scale,
+	.axpy = avx2_axpy,
 	.softcap = avx2_softcap,
 	.act = avx2_act,
 	.glu = avx2_glu,

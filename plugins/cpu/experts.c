@@ -236,13 +236,10 @@ void experts_run(const struct lane *l, const struct plan_experts *x, uint32_t it
 }
 
 /* ---- sums ------------------------------------------------------------------------------------------------- */
-void experts_sum_row(const float *x, const float *share, uint32_t top_k, uint32_t n, float *y)
+void experts_sum_row(
+	const struct elem_ops *ops, const float *x, const float *share, uint32_t top_k, uint32_t n, float *y)
 {
-	for (uint32_t i = 0; i < n; i++)
-		y[i] = share[0] * x[i];
-	for (uint32_t j = 1; j < top_k; j++) {
-		x += n;
-		for (uint32_t i = 0; i < n; i++)
-			y[i] += share[j] * x[i];
-	}
+	ops->scale(x, share[0], n, y);
+	for (uint32_t j = 1; j < top_k; j++)
+		ops->axpy(x + (size_t)j * n, share[j], n, y);
 }

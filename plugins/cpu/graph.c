@@ -618,6 +618,8 @@ static const char *experts_wrong(const struct cpu_isa *isa, const struct tnp_gra
 			return "MOE_LINEAR: columns of W and width of x, or numbers of experts differ";
 		if (!is_product(isa, w->type, w->dim[1], (uint32_t)w->dim[2]) || !is_aligned(g, v->weight[i]))
 			return "MOE_LINEAR: type of W is not supported, or W is not aligned";
+		if (w->dim[0] > EXPERTS_LIMIT || w->dim[0] * w->dim[1] > EXPERT_ROWS_LIMIT)
+			return "MOE_LINEAR: too many experts or rows";
 		rows += w->dim[1];
 	}
 	if (x->dim[0] != ids->dim[0] || y->dim[0] != ids->dim[0] || y->rank != 3 ||

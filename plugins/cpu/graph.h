@@ -13,7 +13,8 @@ enum {
 	ATTR_LIMIT = TNP_A_AXES + 1,
 	WIDTH_LIMIT = 1 << 24,
 	SLOT_LIMIT = 4096,
-	EXPERTS_LIMIT = 4096
+	EXPERTS_LIMIT = 4096,
+	EXPERT_ROWS_LIMIT = 1 << 26 /* of all experts: so many that their pieces can be counted by a pool */
 };
 enum space { SPACE_TOKENS, SPACE_SEQS, SPACE_OUT, N_SPACES }; /* what dim[0] of an activation counts */
 

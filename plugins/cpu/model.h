@@ -118,7 +118,8 @@ void experts_gather(const struct lane *l, const struct plan_experts *x, uint32_t
 void experts_run(const struct lane *l, const struct plan_experts *x, uint32_t item, uint32_t n);
 /* ids: int32 [top_k]. */
 void route_row(const float *logits, uint32_t n, uint32_t top_k, bool norm, void *ids, float *share);
-void experts_sum_row(const float *x, const float *share, uint32_t top_k, uint32_t n, float *y);
+void experts_sum_row(
+	const struct elem_ops *ops, const float *x, const float *share, uint32_t top_k, uint32_t n, float *y);
 
 /* exec.c */
 tnp_rc exec_step(struct tnp_model *m, struct tnp_error *e);

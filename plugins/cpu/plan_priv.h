@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Inside the planner: what plan.c and plan_experts.c share while a plan is made.
+ * Inside the planner: what plan.c, plan_experts.c and plan_memory.c share while a plan is made.
  */
 #ifndef PLUGINS_CPU_PLAN_PRIV_H
 #define PLUGINS_CPU_PLAN_PRIV_H
@@ -36,6 +36,10 @@ void experts_acts(const struct plan *p, uint64_t bytes[ACT_N_CLASSES]);
 void experts_thread_plan(struct plan *p, uint64_t *at);
 void experts_workspace_plan(struct plan *p, uint64_t *at);
 
+/* plan_memory.c: outputs that nothing else reads are written to the caller's rows at once; the arena; all places. */
+void binds_plan(struct plan *p);
+tnp_rc arena_plan(struct builder *b);
+void workspace_plan(struct plan *p);
 /* The next place of so many bytes, aligned. */
 uint64_t plan_take(uint64_t *at, uint64_t bytes);
 #endif

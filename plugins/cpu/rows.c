@@ -190,7 +190,7 @@ static void row_run(const struct lane *l, const struct plan_op *o, uint32_t i)
 			row(lane_rows(l, o->out[0]), i), row(lane_rows(l, o->out[1]), i));
 		break;
 	case TNP_OP_MOE_SUM:
-		experts_sum_row(row(lane_rows(l, o->in[0]), i), row(lane_rows(l, o->in[1]), i),
+		experts_sum_row(kernels(l), row(lane_rows(l, o->in[0]), i), row(lane_rows(l, o->in[1]), i),
 			l->m->plan->vals[o->in[1]].width, width, row(lane_rows(l, o->out[0]), i));
 		break;
 	case TNP_OP_L2NORM:

@@ -5,13 +5,13 @@ graphs: what tests/reference/expected.json holds and tests/cli/reference checks.
 
   tests/reference/decoder.py BUILD_DIR >tests/reference/expected.json
 
-Reads GGUF with F32 tensors only. Architectures: llama, gemma3, phi3, qwen2, qwen3.
+Reads GGUF with F32 tensors only. Architectures: llama, mixtures of experts of it, gemma3, phi3, qwen2, qwen3, qwen3moe.
 """
 import json, math, os, struct, sys
 import numpy as np
 
 SCALAR = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
-MODELS = ("f32", "gemma3", "gemma3_27b", "phi3", "qwen2", "qwen3")
+MODELS = ("f32", "gemma3", "gemma3_27b", "phi3", "qwen2", "qwen3", "mixtral", "qwen3moe")
 N_TOKENS, POSITIONS = 100, (0, 1, 37, 99)
 
 
@@ -82,7 +82,7 @@ def attention(f, w, h, layer):
         q, k, v = (h @ w(f"attn_{p}").T + w(f"attn_{p}", "bias", 0.0) for p in "qkv")
     q, k, v = q.reshape(n, heads, d), k.reshape(n, kv, d), v.reshape(n, kv, d)
     eps = f("attention.layer_norm_rms_epsilon")
-    if f.arch in ("gemma3", "qwen3"):
+    if f.arch in ("gemma3", "qwen3", "qwen3moe"):
         q, k = rms(q, w("attn_q_norm"), eps), rms(k, w("attn_k_norm"), eps)
     window, pos, base = f("attention.sliding_window", 0), np.arange(n, dtype=float), f("rope.freq_base")
     near = window and (not gemma or (layer + 1) % f("attention.sliding_window_pattern", 6) != 0)
@@ -109,6 +109,19 @@ def activation(x, gemma):
     return x / (1 + np.exp(-x))
 
 
+def mixture(f, w, h):
+    """Each token by itself: softmax over the experts, the best few, their shares made to add up to one."""
+    out = np.zeros_like(h)
+    for t, row in enumerate(h):
+        score = w("ffn_gate_inp") @ row
+        share = np.exp(score - score.max()) / np.exp(score - score.max()).sum()
+        best = np.argsort(-share, kind="stable")[:f("expert_used_count")]
+        for e in best:
+            inner = activation(w("ffn_gate_exps")[e] @ row, False) * (w("ffn_up_exps")[e] @ row)
+            out[t] += share[e] / share[best].sum() * (w("ffn_down_exps")[e] @ inner)
+    return out
+
+
 def logits(f, ids):
     gemma, eps = f.arch == "gemma3", f("attention.layer_norm_rms_epsilon")
     x = f.t["token_embd.weight"][ids] * (math.sqrt(f("embedding_length")) if gemma else 1)
@@ -119,6 +132,9 @@ def logits(f, ids):
         y = attention(f, w, rms(x, w("attn_norm"), eps), i)
         x = x + (rms(y, w("post_attention_norm"), eps) if gemma else y)
         h = rms(x, w("ffn_norm"), eps)
+        if f("expert_count"):
+            x = x + mixture(f, w, h)
+            continue
         gate, up = np.split(w("ffn_up"), 2) if f.arch == "phi3" else (w("ffn_gate"), w("ffn_up"))
         y = (activation(h @ gate.T, gemma) * (h @ up.T)) @ w("ffn_down").T
         x = x + (rms(y, w("post_ffw_norm"), eps) if gemma else y)

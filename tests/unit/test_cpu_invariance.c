@@ -37,6 +37,31 @@ static const struct drive_arch archs[] = {
 		.qk_norm = true,
 		.rope_mode = TNP_ROPE_HALVES,
 		.type_down = TNP_F16 },
+	{ .layers = 2,
+		.d = 96,
+		.heads = 6,
+		.kv_heads = 2,
+		.head_dim = 32,
+		.ff = 160,
+		.vocab = 72,
+		.type = TNP_Q4_1,
+		.type_down = TNP_Q8_0,
+		.act = TNP_ACT_SILU,
+		.fused = true,
+		.experts = 7,
+		.top_k = 3 },
+	{ .layers = 2, /* every token has both: more rows than a group holds */
+		.d = 64,
+		.heads = 4,
+		.kv_heads = 1,
+		.head_dim = 64,
+		.ff = 96,
+		.vocab = 72,
+		.type = TNP_Q5_0,
+		.type_down = TNP_F16,
+		.act = TNP_ACT_GELU_TANH,
+		.experts = 2,
+		.top_k = 2 },
 };
 
 struct setup {
@@ -153,6 +178,9 @@ static void windows_q8(void **state) { (void)state, all_of(NULL, 1, TNP_Q8_0); }
 static void windows_f32(void **state) { (void)state, all_of(NULL, 1, TNP_F32); }
 static void plain_q4(void **state) { (void)state, all_of(NULL, 0, TNP_Q4_0); }
 static void baseline_f16(void **state) { (void)state, all_of("baseline", 0, TNP_F16); }
+static void experts_few_of_many(void **state) { (void)state, all_of(NULL, 2, TNP_F16); }
+static void experts_all(void **state) { (void)state, all_of(NULL, 3, TNP_F16); }
+static void experts_baseline(void **state) { (void)state, all_of("baseline", 2, TNP_F32); }
 
 int main(void)
 {
@@ -164,6 +192,9 @@ int main(void)
 		cmocka_unit_test(windows_f32),
 		cmocka_unit_test(plain_q4),
 		cmocka_unit_test(baseline_f16),
+		cmocka_unit_test(experts_few_of_many),
+		cmocka_unit_test(experts_all),
+		cmocka_unit_test(experts_baseline),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -168,6 +168,30 @@ static void families(void **state)
 	compare("long", &a, TNP_F16, 32, LONG, 2e-3, 0.05);
 }
 
+/* Rounded activations may choose another expert where two are nearly equal: that counts as error too. */
+static void mixtures(void **state)
+{
+	static const uint32_t types[] = { TNP_F32, TNP_F16, TNP_BF16, TNP_Q4_0, TNP_Q4_1, TNP_Q5_0, TNP_Q5_1,
+		TNP_Q8_0, TNP_IQ4_NL, TNP_Q2_K, TNP_Q3_K, TNP_Q4_K, TNP_Q5_K, TNP_Q6_K };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+		struct drive_arch a = plain;
+		char name[32];
+
+		a.type = types[i];
+		a.layers = 1;
+		a.fused = i % 2;
+		a.qk_norm = i % 4 == 3;
+		a.experts = 3 + (uint32_t)i % 5;
+		a.top_k = 1 + (uint32_t)i % 3;
+		if (types[i] >= TNP_Q2_K && types[i] <= TNP_Q6_K)
+			a.d = a.ff = 256, a.heads = 4, a.head_dim = 64;
+		(void)snprintf(name, sizeof name, "experts of type %u", types[i]);
+		compare(name, &a, TNP_F16, 32, N, 2e-3, 0.06);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -175,6 +199,7 @@ int main(void)
 		cmocka_unit_test(super_blocks),
 		cmocka_unit_test(heads_and_pages),
 		cmocka_unit_test(families),
+		cmocka_unit_test(mixtures),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

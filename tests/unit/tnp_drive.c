@@ -184,6 +184,70 @@ static uint32_t feed_forward(struct arch *r, uint32_t x)
 	return h;
 }
 
+static uint32_t of_each(struct arch *r, uint32_t type, int64_t width)
+{
+	return tnp_make_tensor(r->m, type, TNP_N_TOKENS, r->a->top_k, width, 0);
+}
+
+static uint32_t experts(struct arch *r, uint32_t type, uint32_t n, uint32_t k)
+{
+	return tnp_make_random(r->m, type, 1 / sqrt(k), r->a->experts, n, k);
+}
+
+static uint32_t experts_linear(struct arch *r, uint32_t x, uint32_t ids, uint32_t w, uint32_t n)
+{
+	uint32_t y = of_each(r, TNP_F32, n);
+
+	tnp_make_node(r->m, TNP_OP_MOE_LINEAR, TNP_LIST(x, ids, w), TNP_LIST(y));
+	return y;
+}
+
+/* Gate and up as one node, in one matrix or in two, or as two nodes with ACT and MUL behind. */
+static uint32_t experts_glu(struct arch *r, uint32_t x, uint32_t ids)
+{
+	const struct drive_arch *a = r->a;
+	uint32_t h = of_each(r, TNP_F32, a->ff), s = of_each(r, TNP_F32, a->ff), both, gate, up;
+
+	if (!a->fused) {
+		gate = experts_linear(r, x, ids, experts(r, a->type, a->ff, a->d), a->ff);
+		up = experts_linear(r, x, ids, experts(r, a->type, a->ff, a->d), a->ff);
+		tnp_make_node(r->m, TNP_OP_ACT, TNP_LIST(gate), TNP_LIST(s));
+		tnp_make_int(r->m, TNP_A_ACT, a->act);
+		tnp_make_node(r->m, TNP_OP_MUL, TNP_LIST(s, up), TNP_LIST(h));
+		return h;
+	}
+	if (a->qk_norm) {
+		both = experts_linear(r, x, ids, experts(r, a->type, 2 * a->ff, a->d), 2 * a->ff);
+	} else {
+		both = of_each(r, TNP_F32, 2 * a->ff);
+		gate = experts(r, a->type, a->ff, a->d);
+		up = experts(r, a->type, a->ff, a->d);
+		tnp_make_node(r->m, TNP_OP_MOE_LINEAR, TNP_LIST(x, ids, gate, up), TNP_LIST(both));
+	}
+	tnp_make_node(r->m, TNP_OP_GLU, TNP_LIST(both), TNP_LIST(h));
+	tnp_make_int(r->m, TNP_A_ACT, a->act);
+	return h;
+}
+
+/* x + the chosen experts' sum of h */
+static uint32_t mixture(struct arch *r, uint32_t h, uint32_t x)
+{
+	const struct drive_arch *a = r->a;
+	uint32_t ids = of_each(r, TNP_I32, 0), share = rows(r, a->top_k), sum = rows(r, a->d),
+		 y = rows(r, a->d);
+	uint32_t router = tnp_make_random(r->m, TNP_F32, 2 / sqrt(a->d), a->experts, a->d, 0);
+	uint32_t type = a->type_down ? a->type_down : a->type, g;
+
+	tnp_make_node(r->m, TNP_OP_MOE_ROUTE, TNP_LIST(h, router), TNP_LIST(ids, share));
+	tnp_make_int(r->m, TNP_A_TOP_K, a->top_k);
+	tnp_make_int(r->m, TNP_A_NORM, a->fused);
+	g = experts_glu(r, h, ids);
+	g = experts_linear(r, g, ids, experts(r, type, a->d, a->ff), a->d);
+	tnp_make_node(r->m, TNP_OP_MOE_SUM, TNP_LIST(g, share), TNP_LIST(sum));
+	tnp_make_node(r->m, TNP_OP_ADD, TNP_LIST(x, sum), TNP_LIST(y));
+	return y;
+}
+
 /* x + W h: the residual inside the product, or as a node of its own. */
 static uint32_t back(struct arch *r, uint32_t h, uint32_t x, uint32_t k, uint32_t type)
 {
@@ -232,8 +296,10 @@ struct tnp_make *drive_arch_make(const struct drive_arch *a, uint64_t seed)
 	for (uint32_t i = 0; i < a->layers; i++) {
 		h = self_attention(&r, i, norm(&r, x, a->d, 0));
 		x = back(&r, h, x, a->heads * a->head_dim, a->type);
-		h = feed_forward(&r, norm(&r, x, a->d, 0));
-		x = back(&r, h, x, a->ff, a->type_down ? a->type_down : a->type);
+		h = norm(&r, x, a->d, 0);
+		x = a->experts
+			? mixture(&r, h, x)
+			: back(&r, feed_forward(&r, h), x, a->ff, a->type_down ? a->type_down : a->type);
 	}
 	head(&r, x);
 	assert_non_null(tnp_make_graph(r.m));

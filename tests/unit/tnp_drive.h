@@ -23,8 +23,9 @@ struct drive_arch {
 	uint32_t type, type_down; /* of the matrices; type_down 0: the same */
 	uint32_t window;	  /* of the odd layers; 0: none */
 	uint32_t rope_mode, rope_dims, act;
-	double cap; /* of scores and logits; 0: none */
-	bool fused; /* stacked products, rope in ATTEND, norms with residual */
+	uint32_t experts, top_k; /* a mixture in each layer; 0: none */
+	double cap;		 /* of scores and logits; 0: none */
+	bool fused;		 /* stacked products, rope in ATTEND, norms with residual */
 	bool qk_norm, biased, factors;
 };
 struct tnp_make *drive_arch_make(const struct drive_arch *a, uint64_t seed);
