@@ -89,6 +89,13 @@ tests_unit_test_passes_golden_SOURCES = tests/unit/test_passes_golden.c tests/un
 tests_unit_test_passes_golden_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_passes_golden_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS)
 endif
+if HAVE_CMOCKA
+check_PROGRAMS += tests/unit/test_experts
+TESTS += tests/unit/test_experts
+tests_unit_test_experts_SOURCES = tests/unit/test_experts.c tests/unit/tiny.h
+tests_unit_test_experts_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_experts_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS)
+endif
 EXTRA_DIST += tests/data/passes
 dist_check_SCRIPTS += tests/cli/model tests/cli/perplexity tests/cli/plan tests/cli/reference tests/cli/experts tests/cli/embed
 TESTS += tests/cli/model tests/cli/perplexity tests/cli/plan tests/cli/reference tests/cli/experts tests/cli/embed
