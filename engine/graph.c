@@ -250,6 +250,15 @@ int64_t graph_width(const struct graph *g, graph_tensor t)
 	return g->e.code || t >= g->g.n_tensors ? 0 : g->tensors[t].dim[g->tensors[t].rank - 1];
 }
 
+int64_t graph_row_width(const struct graph *g, graph_tensor t)
+{
+	int64_t n = graph_width(g, t);
+
+	for (uint32_t d = 1; n && d + 1 < g->tensors[t].rank; d++)
+		n *= g->tensors[t].dim[d];
+	return n;
+}
+
 int64_t graph_symbol(const struct graph *g, graph_tensor t)
 {
 	return g->e.code || t >= g->g.n_tensors ? 0 : g->tensors[t].dim[0];

@@ -40,6 +40,8 @@ graph_tensor graph_ranked(struct graph *g, uint32_t type, int64_t symbol, int64_
 /* Width and symbol of such a tensor; 0 after a fault. */
 int64_t graph_width(const struct graph *g, graph_tensor t);
 int64_t graph_symbol(const struct graph *g, graph_tensor t);
+/* Numbers of a whole row: all dimensions but the first. */
+int64_t graph_row_width(const struct graph *g, graph_tensor t);
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------ */
 /* What the following nodes belong to, for messages: a layer (or -1) and a constant word such as "attn". */

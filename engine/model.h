@@ -87,7 +87,8 @@ struct model_tap {
 	int layer;             /* -1: outside the layers */
 	const char *word;      /* "attn", "ffn", ... of the part */
 	uint32_t width;
-	bool chosen;           /* one row for each row asked for, not for each token: behind the last attention */
+	uint32_t per_token;    /* rows of a token: 1, or one for each of its experts */
+	bool chosen;           /* rows for each row asked for, not for each token: behind the last attention */
 	uint32_t n_weights;    /* matrices that it feeds (MODEL_TAPS_LINEAR) */
 	const struct gguf_tensor *weight[8];
 	const float *rows;     /* [n_rows][width] of the last step */

@@ -16,14 +16,19 @@ static void *cut(char *base, uint64_t *at, uint64_t n, size_t bytes)
 	return p;
 }
 
-static uint64_t n_rows(const struct model_info *i) { return MAX_OF(i->step_out, i->is_encoder ? i->step_seqs : 0u); }
+static uint64_t n_rows(const struct model_info *i)
+{
+	return MAX_OF(i->step_out, i->is_encoder ? i->step_seqs : 0u);
+}
 
 /* Rows that output i of the graph may have in a step. */
 static uint64_t out_rows(const struct model *m, uint32_t i)
 {
 	int64_t symbol = graph_symbol(m->graph, m->g->out[i]);
 
-	return symbol == TNP_N_TOKENS ? m->info.step_tokens : symbol == TNP_N_SEQS ? m->info.step_seqs : m->info.step_out;
+	return symbol == TNP_N_TOKENS  ? m->info.step_tokens
+		: symbol == TNP_N_SEQS ? m->info.step_seqs
+				       : m->info.step_out;
 }
 
 static void layout_outs(struct step_arrays *a, const struct model *m, char *base, uint64_t *at)
@@ -31,7 +36,7 @@ static void layout_outs(struct step_arrays *a, const struct model *m, char *base
 	struct tnp_rows *out = cut(base, at, m->g->n_out, sizeof *out);
 
 	for (uint32_t i = 1; i < m->g->n_out; i++) {
-		uint64_t width = (uint64_t)graph_width(m->graph, m->g->out[i]);
+		uint64_t width = (uint64_t)graph_row_width(m->graph, m->g->out[i]);
 		float *rows = cut(base, at, out_rows(m, i) * width, sizeof *rows);
 
 		if (out)
@@ -269,7 +274,7 @@ int model_step(struct model *m, struct step_seq *seqs, uint32_t n_seqs, struct e
 	hand_out(m, &f, seqs);
 	for (uint32_t i = 0; i < m->n_taps; i++) {
 		m->taps[i].rows = m->step.out[m->tap_out[i]].data;
-		m->taps[i].n_rows = m->taps[i].chosen ? f.n_out : f.n_tokens;
+		m->taps[i].n_rows = (m->taps[i].chosen ? f.n_out : f.n_tokens) * m->taps[i].per_token;
 	}
 	return rc;
 }

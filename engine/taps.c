@@ -28,24 +28,26 @@ static void tap_add(struct model *m, uint32_t node, graph_tensor t)
 	*tap = (struct model_tap){ .layer = g->scopes[node].layer,
 		.word = g->scopes[node].word,
 		.width = (uint32_t)graph_width(g, t),
+		.per_token = (uint32_t)(graph_row_width(g, t) / MAX_OF(graph_width(g, t), 1)),
 		.chosen = graph_symbol(g, t) == TNP_N_OUT };
 	m->tap_out[m->n_taps++] = output_of(g, t);
 }
 
-/* A node of matrices: the first activation is what they multiply. */
+/* A node of matrices, of experts or not: the first activation is what they multiply. */
 static void tap_linear(struct model *m, uint32_t node)
 {
 	const struct graph *g = m->graph;
 	const struct tnp_node *n = &g->nodes[node];
 	struct model_tap *tap = &m->taps[m->n_taps];
 
-	if (n->op != TNP_OP_LINEAR || graph_is_weight(&g->tensors[g->edges[n->in0]]))
+	if ((n->op != TNP_OP_LINEAR && n->op != TNP_OP_MOE_LINEAR) ||
+		graph_is_weight(&g->tensors[g->edges[n->in0]]))
 		return;
 	tap_add(m, node, g->edges[n->in0]);
 	for (uint32_t i = 0; i < n->n_in; i++) {
 		const struct gguf_tensor *t = graph_file_tensor(g, g->edges[n->in0 + i]);
 
-		if (t && t->rank == 2 && tap->n_weights < COUNT_OF(tap->weight))
+		if (t && t->rank >= 2 && tap->n_weights < COUNT_OF(tap->weight))
 			tap->weight[tap->n_weights++] = t;
 	}
 }
