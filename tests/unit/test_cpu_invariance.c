@@ -37,31 +37,6 @@ static const struct drive_arch archs[] = {
 		.qk_norm = true,
 		.rope_mode = TNP_ROPE_HALVES,
 		.type_down = TNP_F16 },
-	{ .layers = 2,
-		.d = 96,
-		.heads = 6,
-		.kv_heads = 2,
-		.head_dim = 32,
-		.ff = 160,
-		.vocab = 72,
-		.type = TNP_Q4_1,
-		.type_down = TNP_Q8_0,
-		.act = TNP_ACT_SILU,
-		.fused = true,
-		.experts = 7,
-		.top_k = 3 },
-	{ .layers = 2, /* every token has both: more rows than a group holds */
-		.d = 64,
-		.heads = 4,
-		.kv_heads = 1,
-		.head_dim = 64,
-		.ff = 96,
-		.vocab = 72,
-		.type = TNP_Q5_0,
-		.type_down = TNP_F16,
-		.act = TNP_ACT_GELU_TANH,
-		.experts = 2,
-		.top_k = 2 },
 };
 
 struct setup {
@@ -164,12 +139,19 @@ static void compare_all(struct setup s)
 	free(got);
 }
 
-static void all_of(const char *isa, uint32_t arch, uint32_t kv)
+/* experts: 0: none */
+static void all_with(const char *isa, uint32_t arch, uint32_t kv, uint32_t experts, uint32_t top_k)
 {
+	struct drive_arch a = archs[arch];
+
+	a.experts = experts;
+	a.top_k = top_k;
 	tokens_fill();
 	for (uint32_t p = TNP_FAST; p <= TNP_EXACT; p++)
-		compare_all((struct setup){ &archs[arch], p, kv, 32, NULL, isa, 0 });
+		compare_all((struct setup){ &a, p, kv, 32, NULL, isa, 0 });
 }
+
+static void all_of(const char *isa, uint32_t arch, uint32_t kv) { all_with(isa, arch, kv, 0, 0); }
 
 static void plain_f16(void **state) { (void)state, all_of(NULL, 0, TNP_F16); }
 static void plain_q8(void **state) { (void)state, all_of(NULL, 0, TNP_Q8_0); }
@@ -178,9 +160,10 @@ static void windows_q8(void **state) { (void)state, all_of(NULL, 1, TNP_Q8_0); }
 static void windows_f32(void **state) { (void)state, all_of(NULL, 1, TNP_F32); }
 static void plain_q4(void **state) { (void)state, all_of(NULL, 0, TNP_Q4_0); }
 static void baseline_f16(void **state) { (void)state, all_of("baseline", 0, TNP_F16); }
-static void experts_few_of_many(void **state) { (void)state, all_of(NULL, 2, TNP_F16); }
-static void experts_all(void **state) { (void)state, all_of(NULL, 3, TNP_F16); }
-static void experts_baseline(void **state) { (void)state, all_of("baseline", 2, TNP_F32); }
+static void experts_few_of_many(void **state) { (void)state, all_with(NULL, 0, TNP_F16, 7, 3); }
+/* every token has both: more rows than a group holds */
+static void experts_all(void **state) { (void)state, all_with(NULL, 1, TNP_F16, 2, 2); }
+static void experts_baseline(void **state) { (void)state, all_with("baseline", 1, TNP_F32, 5, 1); }
 
 int main(void)
 {
