@@ -144,14 +144,9 @@ static bool kind_is_number(enum gguf_kind k) { return kind_is_integer(k) || k ==
 
 /* ---- reading ----------------------------------------------------------------------------------------- */
 
-/* A name from the file as it may stand in an error text: short and printable. */
-struct shown {
-	char s[72];
-};
-
-static struct shown show(struct gguf_str n)
+struct gguf_shown gguf_show(struct gguf_str n)
 {
-	struct shown out;
+	struct gguf_shown out;
 	size_t len = MIN_OF(n.len, sizeof out.s - 4);
 
 	for (size_t i = 0; i < len; i++)
@@ -163,7 +158,7 @@ static struct shown show(struct gguf_str n)
 static int bad(const struct reader *r, const char *what, struct gguf_str name, const char *why)
 {
 	(void)error_set(r->e, TENON_E_FORMAT,
-		"%s \"%s\" at byte %llu: %s; the file is damaged, fetch it again", what, show(name).s,
+		"%s \"%s\" at byte %llu: %s; the file is damaged, fetch it again", what, gguf_show(name).s,
 		(unsigned long long)r->pos, why);
 	return TENON_E_FORMAT;
 }
@@ -258,7 +253,7 @@ static int take_strings(struct reader *r, struct gguf_str name, struct gguf_arra
 		return bad(r, "key", name, "the array is longer than the file");
 	strs = mem_zalloc(MEM_ENGINE, a->n, sizeof *strs);
 	if (!strs)
-		return error_set(r->e, TENON_E_NOMEM, "key \"%s\": no memory for its strings", show(name).s);
+		return error_set(r->e, TENON_E_NOMEM, "key \"%s\": no memory for its strings", gguf_show(name).s);
 	a->strs = strs;
 	for (uint64_t i = 0; i < a->n && !rc; i++)
 		rc = take_str(r, "string of an array", &strs[i]);
@@ -335,7 +330,7 @@ static int take_tensor(struct reader *r, struct gguf_tensor *t)
 	if (!gguf_type_block(t->type, &elements, &bytes))
 		return error_set(r->e, TENON_E_UNSUPPORTED,
 			"tensor \"%s\": its type %u (%s) is not supported; take a file with another quantisation",
-			show(t->name).s, t->type,
+			gguf_show(t->name).s, t->type,
 			gguf_type_name(t->type) ? gguf_type_name(t->type) : "unknown");
 	if (dim[0] % elements)
 		return bad(r, "tensor", t->name, "its rows are not whole blocks of its type");

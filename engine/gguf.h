@@ -25,6 +25,12 @@ struct gguf_str { /* borrowed from the map, not terminated */
 	size_t len;
 };
 
+/* A name from a file as it may stand in a message: short and printable. */
+struct gguf_shown {
+	char s[72];
+};
+struct gguf_shown gguf_show(struct gguf_str n);
+
 struct gguf_array {
 	enum gguf_kind kind;         /* of the elements, never GGUF_ARRAY            */
 	uint64_t n;

@@ -16,7 +16,7 @@ struct quant_rule {	     /* --tensor PATTERN=TYPE */
 enum quant_reason {  /* why a tensor has the type it has */
 	QUANT_ASKED, /* the type of the file or of the mix */
 	QUANT_BY_RULE,
-	QUANT_BY_MIX,	/* raised by the mix */
+	QUANT_BY_MIX,	/* raised by the mix, or the head */
 	QUANT_SMALL,	/* vectors, small matrices and routers stay floats */
 	QUANT_FALLBACK, /* its rows are no whole blocks of the type it should have */
 	QUANT_AS_IS	/* no weight type: copied */
@@ -38,6 +38,7 @@ struct quant_job {
 	struct quant_rule *rules;
 	size_t n_rules;
 	const struct importance *importance;	   /* NULL: none */
+	bool pure;			     /* the head gets the type asked for too, even if it has few bits */
 	bool requantize;			   /* quantised sources are taken too */
 	uint32_t n_threads;			   /* 0: 1 */
 	bool (*progress)(void *ctx, double share); /* false ends the work; NULL: none */

@@ -99,6 +99,19 @@ static bool in_spread(const struct plan *p, const char *name)
 	return layer < edge || layer + edge >= p->n_layers || (layer - edge) % 3 == 2;
 }
 
+/* One type for all, but the head (a tied embedding too) has at least six bits: its errors go straight into the scores. */
+static uint32_t plain_type(const struct plan *p, const char *name)
+{
+	enum part part = part_of(name);
+	uint32_t block = 1, bytes = 1;
+
+	(void)gguf_type_block(p->type, &block, &bytes);
+	if (p->job->pure || (part != PART_HEAD && !(part == PART_EMBEDDING && p->tied)) ||
+		bytes * 8 >= 6 * block)
+		return p->type;
+	return TNP_Q6_K;
+}
+
 static uint32_t mix_type(const struct plan *p, const char *name)
 {
 	const struct mix *m = p->mix;
@@ -150,8 +163,8 @@ static void choose(struct plan *p, struct quant_row *r, const char *name)
 	uint64_t columns = r->t->dim[r->t->rank - 1];
 	uint32_t block, bytes;
 
-	r->type = p->mix ? mix_type(p, name) : p->type;
-	r->reason = p->mix && r->type != p->mix->base ? QUANT_BY_MIX : QUANT_ASKED;
+	r->type = p->mix ? mix_type(p, name) : plain_type(p, name);
+	r->reason = r->type != (p->mix ? p->mix->base : p->type) ? QUANT_BY_MIX : QUANT_ASKED;
 	for (size_t i = 0; i < p->job->n_rules; i++)
 		if (!fnmatch(p->job->rules[i].pattern, name, 0)) {
 			r->type = p->job->rules[i].type;

@@ -20,6 +20,7 @@ enum {
 	OPT_THREADS_Q,
 	OPT_JSON,
 	OPT_REQUANTIZE,
+	OPT_PURE,
 	MAX_RULES = 256,
 	SHOWN = 10
 };
@@ -27,7 +28,7 @@ enum {
 struct quantize {
 	const char *model, *out, *type, *importance;
 	uint64_t threads;
-	bool json, requantize;
+	bool json, requantize, pure;
 	struct quant_rule rules[MAX_RULES];
 	size_t n_rules;
 	struct gguf *in;
@@ -50,6 +51,8 @@ static int help(void)
 		"      --tensor PATTERN=TYPE  another type for matrices whose name matches (* ? [...]); the first match wins\n"
 		"      --importance FILE    what each column of a matrix counts, from tenon calibrate\n"
 		"      --allow-requantize   take quantised weights as a source too\n"
+		"      --pure               the head too gets a type of less than six bits; otherwise it, and an embedding that is the\n"
+		"                           head, is Q6_K then\n"
 		"      --threads N          default: the processors that this process may use\n"
 		"      --json               one JSON object: sizes, and each tensor's type and error\n\n"
 		"Vectors, matrices of less than 1024 numbers and routers stay F32. Rows that are no multiple of 256 take a type\n"
@@ -114,6 +117,8 @@ static bool take_option(struct quantize *q, int c, char *arg)
 		return cli_parse_u64("tenon quantize", "--threads", arg, 1, 256, &q->threads);
 	case OPT_REQUANTIZE:
 		return q->requantize = true;
+	case OPT_PURE:
+		return q->pure = true;
 	default:
 		return q->json = true;
 	}
@@ -128,6 +133,7 @@ static int parse(int argc, char **argv, struct quantize *q)
 		{ "importance", required_argument, NULL, OPT_IMPORTANCE },
 		{ "threads", required_argument, NULL, OPT_THREADS_Q },
 		{ "allow-requantize", no_argument, NULL, OPT_REQUANTIZE },
+		{ "pure", no_argument, NULL, OPT_PURE },
 		{ "json", no_argument, NULL, OPT_JSON }, { "help", no_argument, NULL, 'h' }, { 0 } };
 	const char *cmd = "tenon quantize";
 	int c;
@@ -195,6 +201,7 @@ static int work(struct quantize *q, struct error *e)
 		.rules = q->rules,
 		.n_rules = q->n_rules,
 		.requantize = q->requantize,
+		.pure = q->pure,
 		.n_threads = q->threads ? (uint32_t)q->threads : processors(),
 		.progress = show_progress };
 	int rc = open_all(q, e);
