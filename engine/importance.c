@@ -47,16 +47,16 @@ static float value_at(const struct gguf *g, const struct gguf_tensor *t, uint64_
 
 static int check_tensor(const struct gguf *g, const struct gguf_tensor *t, struct error *e)
 {
-	int len = (int)MIN_OF(t->name.len, (size_t)64);
+	struct gguf_shown name = gguf_show(t->name);
 
 	if (t->type != TNP_F32 || t->rank != 1)
-		return error_set(e, TENON_E_FORMAT, "'%.*s': is no vector of F32", len, t->name.s);
+		return error_set(e, TENON_E_FORMAT, "'%s': is no vector of F32", name.s);
 	for (uint64_t i = 0; i < t->dim[0]; i++) {
 		float v = value_at(g, t, i);
 
 		if (!(v >= 0) || !isfinite(v))
-			return error_set(e, TENON_E_FORMAT, "'%.*s': column %llu is negative or not finite",
-				len, t->name.s, (unsigned long long)i);
+			return error_set(e, TENON_E_FORMAT, "'%s': column %llu is negative or not finite",
+				name.s, (unsigned long long)i);
 	}
 	return TENON_OK;
 }
@@ -107,13 +107,11 @@ int importance_weights(const struct importance *im, const struct gguf_tensor *t,
 	double mean = 0;
 
 	if (!v)
-		return error_set(e, TENON_E_NOT_FOUND, "no importance of '%.*s'",
-			(int)MIN_OF(t->name.len, (size_t)64), t->name.s);
+		return error_set(e, TENON_E_NOT_FOUND, "no importance of '%s'", gguf_show(t->name).s);
 	if (v->dim[0] != n)
 		return error_set(e, TENON_E_FORMAT,
-			"importance of '%.*s': %llu columns, the matrix has %llu; it was made for another model",
-			(int)MIN_OF(t->name.len, (size_t)64), t->name.s, (unsigned long long)v->dim[0],
-			(unsigned long long)n);
+			"importance of '%s': %llu columns, the matrix has %llu; it was made for another model",
+			gguf_show(t->name).s, (unsigned long long)v->dim[0], (unsigned long long)n);
 	for (uint64_t i = 0; i < n; i++)
 		mean += (double)value_at(im->file, v, i) / (double)n;
 	for (uint64_t i = 0; i < n; i++)

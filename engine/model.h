@@ -89,6 +89,7 @@ struct model_tap {
 	uint32_t width;
 	uint32_t per_token;    /* rows of a token: 1, or one for each of its experts */
 	bool chosen;           /* rows for each row asked for, not for each token: behind the last attention */
+	bool of_seqs;          /* one row for each sequence: behind an encoder's pooling */
 	uint32_t n_weights;    /* matrices that it feeds (MODEL_TAPS_LINEAR) */
 	const struct gguf_tensor *weight[8];
 	const float *rows;     /* [n_rows][width] of the last step */

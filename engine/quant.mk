@@ -18,4 +18,9 @@ tests_unit_test_quant_LDADD = $(QUANT_LIBS) $(CMOCKA_LIBS) -lm
 tests_unit_test_gguf_write_SOURCES = tests/unit/test_gguf_write.c $(GGUF_MAKE)
 tests_unit_test_gguf_write_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_gguf_write_LDADD = $(QUANT_LIBS) $(CMOCKA_LIBS) -lm
+check_PROGRAMS += tests/unit/test_taps
+TESTS += tests/unit/test_taps
+tests_unit_test_taps_SOURCES = tests/unit/test_taps.c tests/unit/tiny.h
+tests_unit_test_taps_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_taps_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS) -lm
 endif

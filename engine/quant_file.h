@@ -37,10 +37,10 @@ struct quant_job {
 	const char *type; /* "Q4_K", or a mix: "q4_k_m" */
 	struct quant_rule *rules;
 	size_t n_rules;
-	const struct importance *importance;	   /* NULL: none */
-	bool pure;			     /* the head gets the type asked for too, even if it has few bits */
-	bool requantize;			   /* quantised sources are taken too */
-	uint32_t n_threads;			   /* 0: 1 */
+	const struct importance *importance; /* NULL: none */
+	bool pure;	    /* the head gets the type asked for too, even if it has few bits */
+	bool requantize;    /* quantised sources are taken too */
+	uint32_t n_threads; /* 0: 1 */
 	bool (*progress)(void *ctx, double share); /* false ends the work; NULL: none */
 	void *ctx;
 };

@@ -132,6 +132,9 @@ static uint32_t mix_type(const struct plan *p, const char *name)
 	}
 }
 
+/* What stays in floats: cheap, or read in ways that other programs do only in floats. */
+static const char *const floats[] = { "*ffn_gate_inp*", "position_embd.weight", "token_types.weight" };
+
 /* Types with blocks of 32 for rows that are no multiple of 256: at least as many bits; F16 for the rest. */
 static uint32_t fallback_of(uint32_t type, uint64_t columns)
 {
@@ -155,7 +158,10 @@ static uint64_t count_of(const struct gguf_tensor *t)
 
 static bool is_small(const struct gguf_tensor *t, const char *name)
 {
-	return t->rank < 2 || count_of(t) < SMALL || !fnmatch("*ffn_gate_inp*", name, 0);
+	for (size_t i = 0; i < COUNT_OF(floats); i++)
+		if (!fnmatch(floats[i], name, 0))
+			return true;
+	return t->rank < 2 || count_of(t) < SMALL;
 }
 
 static void choose(struct plan *p, struct quant_row *r, const char *name)
@@ -202,23 +208,39 @@ static int plan_tensor(struct plan *p, struct quant_row *r, struct error *e)
 	r->bytes = count_of(t) / block * bytes;
 	if (!r->copied && !is_float(t->type) && !p->job->requantize)
 		return error_set(e, TENON_E_INVALID,
-			"tensor '%.64s': is %s already, and what was lost stays lost; take an F32, F16 or BF16 file, or say --allow-requantize",
-			name, gguf_type_name(t->type));
+			"tensor '%s': is %s already, and what was lost stays lost; take an F32, F16 or BF16 file, or say --allow-requantize",
+			gguf_show(t->name).s, gguf_type_name(t->type));
 	return TENON_OK;
 }
 
 /* ---- all of them ------------------------------------------------------------------------------------------------------ */
 
-static uint64_t layers_of(const struct gguf *g)
+/* A key of the architecture: "llama.block_count". */
+static void arch_key(const struct gguf *g, const char *name, char *out, size_t room)
 {
 	struct gguf_str arch = { NULL, 0 };
+
+	if (gguf_get_str(g, "general.architecture", &arch, NULL) || arch.len > 64)
+		arch.len = 0;
+	(void)snprintf(out, room, "%.*s.%s", (int)arch.len, arch.s ? arch.s : "", name);
+}
+
+static uint64_t layers_of(const struct gguf *g)
+{
 	uint64_t n = 0;
 	char key[128];
 
-	if (gguf_get_str(g, "general.architecture", &arch, NULL) || arch.len > 64)
-		return 0;
-	(void)snprintf(key, sizeof key, "%.*s.block_count", (int)arch.len, arch.s);
+	arch_key(g, "block_count", key, sizeof key);
 	return gguf_get_u64(g, key, &n, NULL) ? 0 : n;
+}
+
+/* Encoders have no head at all. */
+static bool is_tied(const struct gguf *g)
+{
+	char key[128];
+
+	arch_key(g, "pooling_type", key, sizeof key);
+	return !gguf_tensor_find(g, "output.weight") && !gguf_has(g, key);
 }
 
 static int rules_met(const struct quant_job *job, struct error *e)
@@ -239,7 +261,7 @@ int quant_plan(const struct quant_job *job, struct quant_row *rows, struct error
 	if (!p.mix && !quant_type_find(job->type, &p.type))
 		return error_set(e, TENON_E_INVALID, "type '%.32s': is unknown; there are %s", job->type,
 			quant_type_list());
-	p.tied = !gguf_tensor_find(job->in, "output.weight");
+	p.tied = is_tied(job->in);
 	for (size_t i = 0; i < job->n_rules; i++)
 		job->rules[i].hits = 0;
 	for (size_t i = 0; i < gguf_n_tensors(job->in) && !rc; i++) {

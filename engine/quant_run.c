@@ -120,9 +120,8 @@ static int slab_run(struct run *r, struct quant_row *row, const uint8_t *src, ui
 		error_add(&row->error, &k->error);
 		if (k->has_bad && !rc)
 			rc = error_set(e, TENON_E_INVALID,
-				"tensor '%.*s': holds %g, which %s cannot; give it another type with --tensor",
-				(int)MIN_OF(row->t->name.len, (size_t)64), row->t->name.s, (double)k->bad,
-				gguf_type_name(row->type));
+				"tensor '%s': holds %g, which %s cannot; give it another type with --tensor",
+				gguf_show(row->t->name).s, (double)k->bad, gguf_type_name(row->type));
 	}
 	return rc;
 }

@@ -274,7 +274,9 @@ int model_step(struct model *m, struct step_seq *seqs, uint32_t n_seqs, struct e
 	hand_out(m, &f, seqs);
 	for (uint32_t i = 0; i < m->n_taps; i++) {
 		m->taps[i].rows = m->step.out[m->tap_out[i]].data;
-		m->taps[i].n_rows = (m->taps[i].chosen ? f.n_out : f.n_tokens) * m->taps[i].per_token;
+		m->taps[i].n_rows =
+			(m->taps[i].of_seqs ? f.n_seqs : m->taps[i].chosen ? f.n_out : f.n_tokens) *
+			m->taps[i].per_token;
 	}
 	return rc;
 }

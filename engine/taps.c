@@ -29,7 +29,8 @@ static void tap_add(struct model *m, uint32_t node, graph_tensor t)
 		.word = g->scopes[node].word,
 		.width = (uint32_t)graph_width(g, t),
 		.per_token = (uint32_t)(graph_row_width(g, t) / MAX_OF(graph_width(g, t), 1)),
-		.chosen = graph_symbol(g, t) == TNP_N_OUT };
+		.chosen = graph_symbol(g, t) == TNP_N_OUT,
+		.of_seqs = graph_symbol(g, t) == TNP_N_SEQS };
 	m->tap_out[m->n_taps++] = output_of(g, t);
 }
 

@@ -133,8 +133,8 @@ static int parse(int argc, char **argv, struct quantize *q)
 		{ "importance", required_argument, NULL, OPT_IMPORTANCE },
 		{ "threads", required_argument, NULL, OPT_THREADS_Q },
 		{ "allow-requantize", no_argument, NULL, OPT_REQUANTIZE },
-		{ "pure", no_argument, NULL, OPT_PURE },
-		{ "json", no_argument, NULL, OPT_JSON }, { "help", no_argument, NULL, 'h' }, { 0 } };
+		{ "pure", no_argument, NULL, OPT_PURE }, { "json", no_argument, NULL, OPT_JSON },
+		{ "help", no_argument, NULL, 'h' }, { 0 } };
 	const char *cmd = "tenon quantize";
 	int c;
 
@@ -317,7 +317,7 @@ static void report_text(const struct quantize *q)
 		const struct quant_row *r = &q->rows[i];
 
 		if (i < SHOWN && r->error.noise > 0)
-			(void)printf("  %-32.*s %-7s %.5f  %.4g%s%s\n", (int)r->t->name.len, r->t->name.s,
+			(void)printf("  %-32s %-7s %.5f  %.4g%s%s\n", gguf_show(r->t->name).s,
 				gguf_type_name(r->type), quant_error_relative(&r->error),
 				(double)r->error.most, r->type != r->wanted ? "  in place of " : "",
 				r->type != r->wanted ? gguf_type_name(r->wanted) : "");
