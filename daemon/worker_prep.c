@@ -92,7 +92,7 @@ static void fill(struct prepared *p, const struct frame_request *f, uint64_t id,
 	q->history = f->history;
 	q->n_history = f->r.n_history;
 	q->history_text_bytes = f->r.history_text_bytes;
-	q->max_tokens = f->r.max_tokens;
+	q->max_tokens = f->r.flags & WIRE_R_EMBED ? 0 : f->r.max_tokens;
 	q->traffic_class = f->r.traffic_class;
 	q->priority = f->r.priority;
 	memcpy(p->tenant, f->tenant, f->r.tenant_bytes);
@@ -110,6 +110,18 @@ static void fill(struct prepared *p, const struct frame_request *f, uint64_t id,
 	fill_emit(f, p);
 }
 
+/* An encoder answers with embeddings, all others with text. */
+static int check_kind(const struct model *m, const struct frame_request *f, struct error *e)
+{
+	bool embed = f->r.flags & WIRE_R_EMBED;
+
+	if (embed == model_info(m)->is_encoder)
+		return TENON_OK;
+	return error_set(e, TENON_E_UNSUPPORTED,
+		embed ? "request: the model gives text, not embeddings; ask an encoder"
+		      : "request: the model is an encoder and generates no text");
+}
+
 int worker_prepare(const struct model *m, const struct frame_request *f, uint64_t id, const uint8_t *payload,
 	uint8_t *body, struct prepared **out, struct error *e)
 {
@@ -119,12 +131,8 @@ int worker_prepare(const struct model *m, const struct frame_request *f, uint64_
 
 	if (!p)
 		return error_set(e, TENON_E_NOMEM, "request: out of memory");
-	if (f->r.flags & WIRE_R_EMBED)
-		rc = error_set(e, TENON_E_UNSUPPORTED, "request: this daemon serves no embeddings");
-	else if (model_info(m)->is_encoder)
-		rc = error_set(
-			e, TENON_E_UNSUPPORTED, "request: the model is an encoder and generates no text");
-	else
+	rc = check_kind(m, f, e);
+	if (!rc)
 		rc = tokens_of(m, f, payload, &p->tokens, e);
 	if (rc) {
 		prepared_free(p);

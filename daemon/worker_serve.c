@@ -172,7 +172,7 @@ static void open_tiers(struct served *m, const struct settings *set)
 	struct error e = { 0 };
 	char path[4096];
 
-	if (set->sched.no_prefix)
+	if (set->sched.no_prefix || i->is_encoder)
 		return;
 	if (!i->kv_io) {
 		if (set->host_bytes || set->disk_bytes)

@@ -81,6 +81,16 @@ _Static_assert(sizeof(struct sampler_logprob) == sizeof(struct wire_logprob) &&
 		offsetof(struct sampler_logprob, logprob) == offsetof(struct wire_logprob, logprob),
 	"one layout");
 
+static void on_embedding(void *ctx, uint64_t id, const float *row, uint32_t n, uint32_t n_prompt)
+{
+	struct wire_embedding *w = put(ctx, WIRE_EMBEDDING, id, (uint32_t)(sizeof *w + n * sizeof *row));
+
+	if (!w)
+		return;
+	*w = (struct wire_embedding){ .n = n, .n_prompt = n_prompt };
+	memcpy(w + 1, row, n * sizeof *row);
+}
+
 static void on_done(void *ctx, uint64_t id, const struct wire_done *d)
 {
 	struct wire_done *w = put(ctx, WIRE_DONE, id, sizeof *w);
@@ -338,7 +348,7 @@ void *worker_step_main(void *worker)
 	struct stepper s = { .w = w, .tok = &w->ends->tok, .box = &w->ends->box, .idle = true };
 
 	s.sink = (struct sched_sink){
-		.ctx = &s, .state = on_state, .tokens = on_tokens, .done = on_done, .error = on_error
+		.ctx = &s, .state = on_state, .tokens = on_tokens, .done = on_done, .error = on_error, .embedding = on_embedding
 	};
 	while (!s.stop) {
 		take_orders(&s);

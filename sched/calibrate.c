@@ -53,7 +53,7 @@ static bool scratch_create(struct sched *s, const struct shape *p, struct scratc
 		.tokens = mem_zalloc(MEM_SCHED, p->n_tokens, sizeof *c->tokens) };
 	ok = c->table && c->tokens;
 	for (uint32_t i = 0; ok && i < p->n_tokens; i++)
-		c->tokens[i] = (int32_t)(i % s->n_vocab);
+		c->tokens[i] = (int32_t)(i % s->c.engine.info->n_vocab);
 	for (; ok && c->n < p->n_seqs; c->n++)
 		ok = !block_table_cover(&c->table[c->n], s->pages, (uint64_t)p->past + p->n_tokens);
 	if (!ok)
@@ -76,6 +76,8 @@ static bool suits(const struct sched *s, const struct shape *p)
 	const struct model_info *i = s->c.engine.info;
 	struct cost_shape c = cost_of(p);
 
+	if (i->is_encoder && p->past)
+		return false;
 	return p->n_seqs <= s->c.max_running && c.n_tokens <= i->step_tokens &&
 		p->past + p->n_tokens <= i->n_ctx && cost_predict_ns(s->cost, &c) <= s->c.max_prefill_ns;
 }
@@ -87,7 +89,7 @@ static void fill(struct sched *s, const struct shape *p, const struct scratch *c
 			.n_tokens = p->n_tokens,
 			.past = p->past,
 			.n_out = 1,
-			.out = s->logits + (size_t)i * s->n_vocab };
+			.out = s->rows + (size_t)i * s->row_width };
 		for (uint32_t g = 0; g < kv_pages_groups(s->pages); g++) {
 			s->plan[i].pages[g] = c->table[i].page[g];
 			s->plan[i].n_pages[g] = c->table[i].n_pages;

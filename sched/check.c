@@ -27,7 +27,12 @@ static int check_length(const struct sched *s, const struct sched_request *r, st
 	const struct model_info *info = s->c.engine.info;
 	uint64_t total = (uint64_t)r->n_prompt + (r->max_tokens ? r->max_tokens : 1);
 
-	if (total > info->n_ctx)
+	if (info->is_encoder && r->n_history)
+		return error_set(e, TENON_E_INVALID, "history: an encoder has none to go on from");
+	if (info->is_encoder && r->n_prompt > info->n_ctx)
+		return error_set(e, TENON_E_TOO_LONG, "text of %u tokens: the model takes %u; shorten it",
+			r->n_prompt, info->n_ctx);
+	if (!info->is_encoder && total > info->n_ctx)
 		return error_set(e, TENON_E_TOO_LONG,
 			"prompt of %u tokens and max_tokens %u: the context holds %u; shorten one of them",
 			r->n_prompt, r->max_tokens, info->n_ctx);

@@ -85,7 +85,7 @@ static void plan_add(struct sched *s, struct seq *q, uint32_t n)
 		p->pages[g] = q->table.page[g];
 		p->n_pages[g] = q->table.n_pages;
 	}
-	p->out = last ? s->logits + (size_t)s->n_plan * s->n_vocab : NULL;
+	p->out = last ? s->rows + (size_t)s->n_plan * s->row_width : NULL;
 	q->chunk = n;
 	q->planned_step = s->step_no;
 	s->planned[s->n_plan++] = q;
@@ -107,6 +107,17 @@ static uint64_t plan_online_decodes(struct sched *s)
 	return cost_predict_ns(s->cost, &alone);
 }
 
+/* Tokens of q's prompt that go into this step. An encoder takes a text whole or not at all. */
+static uint32_t part_of(const struct sched *s, const struct seq *q, uint32_t least, uint64_t budget_ns)
+{
+	uint32_t most = MIN_OF(seq_left(q), tokens_left(s)),
+		 fit = cost_fit_tokens(s->cost, &s->shape, q->past, most, budget_ns);
+
+	if (!sched_encodes(s))
+		return MAX_OF(least, fit);
+	return most == seq_left(q) && (least || fit == most) ? most : 0;
+}
+
 /* `least`: tokens of the first one whatever the budget says. False: time ran out before all had their part. */
 static bool plan_prompts(struct sched *s, uint32_t traffic_class, order *before, uint64_t budget_ns,
 	uint32_t least, uint64_t now)
@@ -115,9 +126,7 @@ static bool plan_prompts(struct sched *s, uint32_t traffic_class, order *before,
 
 	for (uint32_t i = 0; i < n; i++) {
 		struct seq *q = s->pick[i];
-		uint32_t k = MAX_OF(least,
-			cost_fit_tokens(
-				s->cost, &s->shape, q->past, MIN_OF(seq_left(q), tokens_left(s)), budget_ns));
+		uint32_t k = part_of(s, q, least, budget_ns);
 
 		if (!k || !tokens_left(s))
 			return false;

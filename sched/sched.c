@@ -88,21 +88,21 @@ void sched_configure(struct sched *s, const struct sched_config *c)
 
 static int buffers_create(struct sched *s, const struct model_info *info, struct error *e)
 {
-	s->n_vocab = info->n_vocab;
+	s->row_width = info->is_encoder ? info->d_model : info->n_vocab;
 	s->plan = mem_zalloc(MEM_SCHED, info->step_seqs, sizeof *s->plan);
 	s->planned = mem_zalloc(MEM_SCHED, info->step_seqs, sizeof(struct seq *));
 	s->pick = mem_zalloc(MEM_SCHED, info->step_seqs, sizeof(struct seq *));
-	s->logits = mem_alloc(MEM_SCHED, (size_t)info->step_out * info->n_vocab * sizeof(float));
-	if (s->plan && s->planned && s->pick && s->logits && ids_reserve(s))
+	s->rows = mem_alloc(MEM_SCHED, (size_t)info->step_out * s->row_width * sizeof(float));
+	if (s->plan && s->planned && s->pick && s->rows && ids_reserve(s))
 		return TENON_OK;
-	return error_set(e, TENON_E_NOMEM, "scheduler: out of memory for %u rows of logits", info->step_out);
+	return error_set(e, TENON_E_NOMEM, "scheduler: out of memory for %u rows", info->step_out);
 }
 
 static int reuse_create(struct sched *s, const struct model_info *info, struct error *e)
 {
 	struct prefix_config *p = &s->c.prefix;
 
-	if (s->c.no_prefix)
+	if (s->c.no_prefix || info->is_encoder)
 		return TENON_OK;
 	p->pages = s->pages;
 	p->store = s->c.engine.store;
@@ -123,9 +123,6 @@ int sched_create(
 	struct sched *s;
 	int rc;
 
-	if (info->is_encoder)
-		return error_set(e, TENON_E_UNSUPPORTED, "model '%s': an encoder gives embeddings, not text",
-			info->name);
 	s = mem_zalloc(MEM_SCHED, 1, sizeof *s);
 	if (!s)
 		return error_set(e, TENON_E_NOMEM, "scheduler: out of memory");
@@ -169,7 +166,7 @@ void sched_destroy(struct sched *s)
 	mem_free(s->plan);
 	mem_free(s->planned);
 	mem_free(s->pick);
-	mem_free(s->logits);
+	mem_free(s->rows);
 	mem_free(s);
 }
 

@@ -73,6 +73,8 @@ struct sched_sink {
 		const struct sampler_logprob *lp, uint32_t n_lp);
 	void (*done)(void *ctx, uint64_t id, const struct wire_done *d);
 	void (*error)(void *ctx, uint64_t id, int code, const char *text);
+	/* An encoder's answer, in place of tokens. */
+	void (*embedding)(void *ctx, uint64_t id, const float *row, uint32_t n, uint32_t n_prompt);
 };
 
 struct sched_request { /* copied by submit */
@@ -103,7 +105,8 @@ int sched_create(const struct sched_config *c, const struct sched_sink *sink, st
 void sched_configure(struct sched *s, const struct sched_config *c);
 /* Open requests are dropped without a word to the sink. */
 void sched_destroy(struct sched *s);
-/* Refuses at once what can never run (an encoder model is UNSUPPORTED here): TOO_LONG (prompt + max_tokens over the
+/* Requests to an encoder (model_info.is_encoder) take one step, whole, and no pages: sampling, emit, max_tokens, reuse
+ * and pin mean nothing there. Refuses at once what can never run: TOO_LONG (prompt + max_tokens over the
  * context: names both), NOMEM (more pages than exist), INVALID (class, priority, deadline in the past), FULL (queue of
  * the class or of the tenant: names the limit and when to try again). On failure the sink hears nothing. */
 int sched_submit(struct sched *s, const struct sched_request *r, struct error *e);

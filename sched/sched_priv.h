@@ -62,8 +62,8 @@ struct sched {
 	struct step_seq *plan; /* [step_seqs] */
 	struct seq **planned;  /* [step_seqs] */
 	struct seq **pick;     /* [step_seqs], scratch */
-	float *logits;	       /* [step_out][n_vocab] */
-	uint32_t n_plan, n_vocab;
+	float *rows;	       /* [step_out][row_width]: logits, or an encoder's embeddings */
+	uint32_t n_plan, row_width;
 	struct cost_shape shape, online_shape; /* of the plan; without its offline part */
 	uint64_t step_no;
 	bool left_out; /* the step had no time for all online prompts */
@@ -73,6 +73,7 @@ struct sched {
 };
 
 static inline uint64_t sched_now(const struct sched *s) { return s->c.engine.now_ns(s->c.engine.ctx); }
+static inline bool sched_encodes(const struct sched *s) { return s->c.engine.info->is_encoder; }
 /* An offline prompt that somebody online waits for counts as online. */
 uint32_t seq_class(const struct seq *q);
 

@@ -22,6 +22,8 @@ static int seq_tokens(
 
 	q->ends_at_context = !r->max_tokens;
 	q->max_total = (uint32_t)MAX_OF(MIN_OF(want, info->n_ctx), r->n_prompt + r->n_history);
+	if (info->is_encoder)
+		q->max_total = r->n_prompt + 1; /* there is no answer that could reach it */
 	q->tokens = mem_zalloc(MEM_SCHED, q->max_total + 1u, sizeof *q->tokens);
 	if (!q->tokens)
 		return error_set(e, TENON_E_NOMEM, "request: out of memory for %u tokens", q->max_total);
@@ -34,9 +36,23 @@ static int seq_tokens(
 	return TENON_OK;
 }
 
+/* What makes text of rows; an encoder's rows are the answer. */
+static int seq_text(
+	struct seq *q, const struct sched_request *r, const struct sched_engine *g, struct error *e)
+{
+	int rc = sampler_create(&r->sampling, g->info->n_vocab, &q->sampler, e);
+
+	if (!rc)
+		rc = emitter_create(g->tokenizer, &r->emit, &q->emit, e);
+	if (!rc && !buf_reserve(&q->text, 4096))
+		rc = error_set(e, TENON_E_NOMEM, "request: out of memory");
+	for (uint32_t i = 0; i < q->n_tokens && !rc; i++)
+		sampler_accept(q->sampler, q->tokens[i]);
+	return rc;
+}
+
 int seq_create(const struct sched_request *r, const struct sched_engine *g, struct seq **out, struct error *e)
 {
-	const struct model_info *info = g->info;
 	struct seq *q = mem_zalloc(MEM_SCHED, 1, sizeof *q);
 	int rc;
 
@@ -55,19 +71,13 @@ int seq_create(const struct sched_request *r, const struct sched_engine *g, stru
 	q->submitted_ns = g->now_ns(g->ctx);
 	q->n_logprobs = r->sampling.n_logprobs;
 	buf_init(&q->text, MEM_SCHED, 0);
-	rc = seq_tokens(q, r, info, e);
-	if (!rc)
-		rc = sampler_create(&r->sampling, info->n_vocab, &q->sampler, e);
-	if (!rc)
-		rc = emitter_create(g->tokenizer, &r->emit, &q->emit, e);
-	if (!rc && !buf_reserve(&q->text, 4096))
-		rc = error_set(e, TENON_E_NOMEM, "request: out of memory");
+	rc = seq_tokens(q, r, g->info, e);
+	if (!rc && !g->info->is_encoder)
+		rc = seq_text(q, r, g, e);
 	if (rc) {
 		seq_destroy(q);
 		return rc;
 	}
-	for (uint32_t i = 0; i < q->n_tokens; i++)
-		sampler_accept(q->sampler, q->tokens[i]);
 	*out = q;
 	return TENON_OK;
 }

@@ -124,6 +124,15 @@ static void take_token(struct sched *s, struct seq *q, float *row)
 		sched_end_done(s, q, q->ends_at_context ? WIRE_FINISH_CONTEXT : WIRE_FINISH_LENGTH);
 }
 
+/* An encoder's answer is there after one step. */
+static void take_row(struct sched *s, struct seq *q, const float *row, uint64_t now)
+{
+	q->last_ns = now;
+	note_first(s, q);
+	s->sink.embedding(s->sink.ctx, q->id, row, s->row_width, q->n_prompt);
+	sched_end_done(s, q, WIRE_FINISH_STOP);
+}
+
 /* Prompt tokens that were never computed before are the tenant's service. */
 static void charge_prompt(struct sched *s, struct seq *q)
 {
@@ -167,7 +176,9 @@ static void take_result(struct sched *s, struct seq *q, struct step_seq *p, uint
 	charge_prompt(s, q);
 	share_progress(s, q, p->n_tokens, p->n_out, now);
 	pages_trim(s, q);
-	if (p->n_out)
+	if (sched_encodes(s))
+		take_row(s, q, p->out, now);
+	else if (p->n_out)
 		take_token(s, q, p->out);
 	else
 		s->sink.state(s->sink.ctx, q->id, WIRE_PREFILL, (uint32_t)(1000ull * q->past / q->n_tokens));

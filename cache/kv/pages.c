@@ -34,7 +34,7 @@ int kv_pages_create(uint32_t n_groups, const uint32_t *n_pages, uint32_t page_to
 {
 	struct kv_pages *p;
 
-	if (!n_groups || n_groups > KV_MAX_GROUPS || !page_tokens)
+	if (n_groups > KV_MAX_GROUPS || !page_tokens)
 		return error_set(
 			e, TENON_E_INVALID, "pages: %u groups of %u tokens a page", n_groups, page_tokens);
 	p = mem_zalloc(MEM_KV, 1, sizeof *p);

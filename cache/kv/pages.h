@@ -11,7 +11,7 @@
 #define KV_NO_PAGE    0xffffffffu
 
 struct kv_pages;
-/* n_pages[n_groups]; page_tokens tokens each. */
+/* n_pages[n_groups]; page_tokens tokens each. Without groups (a model that keeps nothing) tables cover what they like. */
 int kv_pages_create(uint32_t n_groups, const uint32_t *n_pages, uint32_t page_tokens, struct kv_pages **out,
 	struct error *e);
 void kv_pages_destroy(struct kv_pages *p);

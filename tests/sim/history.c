@@ -189,7 +189,9 @@ static void break_config(struct sim *s, struct sched_config *c)
 
 static void open_sched(struct sim *s)
 {
-	const struct sched_sink sink = { s, on_state, on_tokens, on_done, on_error };
+	const struct sched_sink sink = {
+		.ctx = s, .state = on_state, .tokens = on_tokens, .done = on_done, .error = on_error
+	};
 	struct sched_config c = s->w.config;
 	struct error e = { 0 };
 

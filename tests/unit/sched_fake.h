@@ -13,7 +13,7 @@ enum { FAKE_IDS = 2048, FAKE_VOCAB = 500, FAKE_SEQS = 64, FAKE_CTX = 4096 };
 #define MS NS_PER_MS
 
 struct heard { /* what the sink was told about a request */
-	uint32_t n_tokens, n_done, n_error, n_cached, n_preempted;
+	uint32_t n_tokens, n_done, n_error, n_cached, n_preempted, n_embedded;
 	int code;
 	uint64_t first_ns, last_ns, worst_gap_ns;
 	char text[256];
@@ -139,17 +139,34 @@ static inline void fake_error(void *ctx, uint64_t id, int code, const char *text
 	(void)snprintf(h->text, sizeof h->text, "%s", text);
 }
 
+/* The row names the text by its last token. */
+static inline void fake_embedding(void *ctx, uint64_t id, const float *row, uint32_t n, uint32_t n_prompt)
+{
+	struct fake *f = ctx;
+
+	assert_int_equal(n, FAKE_VOCAB);
+	assert_int_equal(f->h[id].n_done + f->h[id].n_error + f->h[id].n_tokens, 0);
+	assert_true(n_prompt > 0 && row[id % FAKE_VOCAB] == 1);
+	f->h[id].n_embedded++;
+	f->h[id].last_ns = f->now_ns;
+}
+
 /* ---- one scheduler ----------------------------------------------------------------------------------------------------- */
 
-/* A step takes 8 ms + 1 ms a row, pages hold 16 tokens. */
+/* A step takes 8 ms + 1 ms a row, pages hold 16 tokens. Without pages: an encoder. */
 static inline struct fake *fake_open(struct sched_config c, uint32_t n_pages)
 {
 	struct fake *f = calloc(1, sizeof *f);
-	struct sched_sink sink = { f, fake_state, fake_tokens, fake_done, fake_error };
+	struct sched_sink sink = { f, fake_state, fake_tokens, fake_done, fake_error, fake_embedding };
 	struct error e = { 0 };
 
 	f->info = (struct model_info){ .name = "fake", .n_vocab = FAKE_VOCAB, .n_ctx = FAKE_CTX, .page_tokens = 16, .step_tokens = 512,
-		.step_seqs = FAKE_SEQS, .step_out = FAKE_SEQS, .n_groups = 1, .invariant = true };
+		.step_seqs = FAKE_SEQS, .step_out = FAKE_SEQS, .n_groups = n_pages ? 1 : 0, .invariant = true };
+	if (!n_pages) {
+		f->info.is_encoder = true;
+		f->info.d_model = FAKE_VOCAB;
+		f->info.n_ctx = f->info.step_tokens;
+	}
 	f->info.n_pages[0] = n_pages;
 	f->info.page_bytes[0] = 1024;
 	f->now_ns = NS_PER_S;

@@ -108,7 +108,9 @@ static struct bench *bench_open_as(const struct setting *k)
 	struct model_options o = { .path = tiny_path(k->model ? k->model : "q4_1"), .backend = backend, .n_ctx = N_CTX, .step_tokens = 64,
 		.step_seqs = 16, .page_tokens = 16, .kv_type = k->kv_type, .n_sessions = k->n_sessions };
 	struct sched_config c = { .max_running = k->max_running, .no_prefix = k->no_prefix };
-	struct sched_sink sink = { b, on_state, on_tokens, on_done, on_error };
+	struct sched_sink sink = {
+		.ctx = b, .state = on_state, .tokens = on_tokens, .done = on_done, .error = on_error
+	};
 	struct error e = { 0 };
 
 	b->now_ns = NS_PER_S;
@@ -516,7 +518,9 @@ static void the_queue_has_an_end_and_deadlines_pass(void **st)
 	struct bench *b = bench_open(0, 0);
 	int32_t prompt[2] = { 5, 6 };
 	struct sched_request r = { .prompt = prompt, .n_prompt = 2, .max_tokens = 4, .emit.ignore_eos = true };
-	struct sched_sink sink = { b, on_state, on_tokens, on_done, on_error };
+	struct sched_sink sink = {
+		.ctx = b, .state = on_state, .tokens = on_tokens, .done = on_done, .error = on_error
+	};
 	struct error e = { 0 };
 	struct sched *small;
 
