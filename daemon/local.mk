@@ -69,7 +69,7 @@ endif
 # End to end: a daemon of its own per test. The long form of the kills: make chaos.
 E2E_TESTS = tests/e2e/a_serve.py tests/e2e/b_bad_input.py tests/e2e/c_kills.py tests/e2e/d_faults.py \
 	tests/e2e/e_classes.py tests/e2e/f_prefix.py tests/e2e/g_durable.py \
-	tests/e2e/h_baseline.py tests/e2e/m_plan.py tests/e2e/n_windows.py
+	tests/e2e/h_baseline.py tests/e2e/i_embed.py tests/e2e/m_plan.py tests/e2e/n_windows.py
 dist_check_SCRIPTS += $(E2E_TESTS)
 EXTRA_DIST += tests/e2e/tenon_e2e.py
 TESTS += $(E2E_TESTS)

@@ -597,9 +597,12 @@ static int on_embedding(struct request *r, const struct wire_head *h, const uint
 {
 	if (!(r->f.r.flags & WIRE_R_EMBED))
 		return broken(e, "embedding that nobody asked for");
-	if (!r->embedded)
-		pass_on(r, h, body);
+	if (r->embedded)
+		return TENON_OK;
 	r->embedded = true;
+	r->time.first_token_ns = r->d->loop.now_ns - r->time.arrived_ns;
+	r->time.transport_ns += r->d->worker.transport_ns;
+	pass_on(r, h, body);
 	return TENON_OK;
 }
 

@@ -347,9 +347,12 @@ void *worker_step_main(void *worker)
 	struct worker *w = worker;
 	struct stepper s = { .w = w, .tok = &w->ends->tok, .box = &w->ends->box, .idle = true };
 
-	s.sink = (struct sched_sink){
-		.ctx = &s, .state = on_state, .tokens = on_tokens, .done = on_done, .error = on_error, .embedding = on_embedding
-	};
+	s.sink = (struct sched_sink){ .ctx = &s,
+		.state = on_state,
+		.tokens = on_tokens,
+		.done = on_done,
+		.error = on_error,
+		.embedding = on_embedding };
 	while (!s.stop) {
 		take_orders(&s);
 		worker_load_poll(&s);

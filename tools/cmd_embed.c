@@ -24,16 +24,7 @@ static const char help[] =
 	"  tenon embed -m minilm-l6-v2 \"Why is the sky blue?\"\n"
 	"  echo '{\"id\":1,\"text\":\"Why is the sky blue?\"}' | tenon embed -m minilm-l6-v2 --jsonl\n";
 
-enum {
-	OPT_JSONL = 0x300,
-	OPT_TRUNCATE,
-	OPT_SOCKET,
-	BATCH = 512,
-	CHUNK = 65536,
-	STEP_TOKENS = 512,
-	STEP_TEXTS = 64,
-	IN_FLIGHT = 32
-};
+enum { OPT_JSONL = 0x300, OPT_TRUNCATE, OPT_SOCKET, BATCH = 512, CHUNK = 65536, IN_FLIGHT = 32 };
 
 struct run {
 	struct embedder local;
@@ -267,8 +258,8 @@ static int open_remote(struct args *a, struct run *r, char *path, size_t room, s
 
 static int open_local(struct args *a, struct run *r, struct error *e)
 {
-	a->open.o.step_seqs = (uint32_t)(a->parallel ? a->parallel : STEP_TEXTS);
-	a->open.o.step_tokens = STEP_TOKENS;
+	a->open.o.step_seqs = (uint32_t)(a->parallel ? a->parallel : EMBED_STEP_TEXTS);
+	a->open.o.step_tokens = EMBED_STEP_TOKENS;
 	return embedder_open(&a->open, a->truncate, &r->local, e);
 }
 

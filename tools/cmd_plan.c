@@ -160,9 +160,13 @@ static void print_text(const struct plan *p)
 	char budget[32];
 
 	memory_text(p->budget, budget, sizeof budget);
-	(void)printf("%s: %llu sessions of %u tokens (%s, %s, keys and values as %s)\n", i->name,
-		(unsigned long long)p->sessions, i->n_ctx, backend_name(p->open.o.backend),
-		i->precision == TNP_EXACT ? "exact" : "fast", gguf_type_name(i->kv_type));
+	if (i->is_encoder)
+		(void)printf("%s: an encoder, texts of up to %u tokens (%s, %s)\n", i->name, i->n_ctx,
+			backend_name(p->open.o.backend), i->precision == TNP_EXACT ? "exact" : "fast");
+	else
+		(void)printf("%s: %llu sessions of %u tokens (%s, %s, keys and values as %s)\n", i->name,
+			(unsigned long long)p->sessions, i->n_ctx, backend_name(p->open.o.backend),
+			i->precision == TNP_EXACT ? "exact" : "fast", gguf_type_name(i->kv_type));
 	for (uint32_t k = 0; k < LEDGER_N; k++) {
 		if (l->bytes[k])
 			print_line(ledger_text((enum ledger_item)k), l->bytes[k]);
@@ -177,7 +181,9 @@ static void print_text(const struct plan *p)
 		print_line("  a session", session_bytes(p));
 	}
 	print_line("in all", l->total);
-	if (l->total <= p->budget)
+	if (l->total <= p->budget && i->is_encoder)
+		(void)printf("fits into %s\n", budget);
+	else if (l->total <= p->budget)
 		(void)printf("fits into %s; at most %u sessions of %u tokens do\n", budget, p->fit, i->n_ctx);
 }
 

@@ -8,6 +8,8 @@
 #include "tools/open_model.h"
 #include "tools/session.h"
 
+enum { EMBED_STEP_TOKENS = 512, EMBED_STEP_TEXTS = 64 }; /* of a step, unless asked otherwise */
+
 struct embed_text {
 	json_t *in;	   /* the entry as it came, with "text"; NULL: unreadable, e says why */
 	struct tokens ids; /* filled by embedder_run */

@@ -247,7 +247,7 @@ class Answer:
     """What one request got so far."""
 
     def __init__(self):
-        self.ids, self.text, self.logprobs, self.states = [], b"", [], []
+        self.ids, self.text, self.logprobs, self.states, self.rows = [], b"", [], [], []
         self.done = self.error = None
 
     @property
@@ -317,6 +317,8 @@ class Client:
             a.text += text
             if ev.n_logprobs:
                 a.logprobs.append([(p.token, p.logprob) for p in ev.logprobs[:ev.n_logprobs]])
+        elif ev.kind == EMBEDDING:
+            a.rows.append(ev.embedding[:ev.n_embedding])
         elif ev.kind == STATE:
             a.states.append((ev.phase, ev.permille))
         elif ev.kind == DONE:

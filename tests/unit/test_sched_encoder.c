@@ -41,7 +41,8 @@ static void texts_share_steps_and_stay_whole(void **st)
 /* The budget of a step would cut a prompt of a decoder; a text of an encoder runs alone, over the budget. */
 static void a_long_text_is_not_cut(void **st)
 {
-	struct fake *f = fake_open((struct sched_config){ .max_prefill_ns = 50 * MS, .max_step_ns = 20 * MS }, 0);
+	struct fake *f =
+		fake_open((struct sched_config){ .max_prefill_ns = 50 * MS, .max_step_ns = 20 * MS }, 0);
 
 	(void)st;
 	for (uint32_t k = 0; k < 30; k++) { /* the model of costs learns that it is slow */
@@ -64,7 +65,9 @@ static void too_long_is_refused_at_the_door(void **st)
 {
 	struct fake *f = fake_open((struct sched_config){ 0 }, 0);
 	const int32_t history[] = { 5 };
-	struct sched_request r = { .id = 2, .prompt = history, .n_prompt = 1, .history = history, .n_history = 1 };
+	struct sched_request r = {
+		.id = 2, .prompt = history, .n_prompt = 1, .history = history, .n_history = 1
+	};
 	struct error e = { 0 };
 
 	(void)st;
