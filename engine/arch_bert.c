@@ -18,7 +18,7 @@ static graph_tensor layernorm(const struct encoder *c, graph_tensor x, const cha
 {
 	graph_tensor y = graph_rows(c->g, graph_symbol(c->g, x), graph_width(c->g, x)),
 		     in[] = { x, graph_weight(c->g, c->p->d_model, 0, "%s.weight", name),
-			     graph_weight_optional(c->g, c->p->d_model, 0, "%s.bias", name) };
+			     graph_weight(c->g, c->p->d_model, 0, "%s.bias", name) };
 
 	graph_node(c->g, TNP_OP_LAYERNORM, in, 3, &y, 1);
 	graph_attr_float(c->g, TNP_A_EPS, c->p->eps);
@@ -33,14 +33,20 @@ static graph_tensor layer_norm(const struct encoder *c, graph_tensor x, const ch
 	return layernorm(c, x, name);
 }
 
+/* A bert without one of its biases is damaged; nomic-bert may have some. */
+static graph_tensor bias_of(const struct encoder *c, int64_t n, const char *part)
+{
+	return c->turns ? graph_weight_optional(c->g, n, 0, "blk.%u.%s.bias", c->i, part)
+			: graph_weight(c->g, n, 0, "blk.%u.%s.bias", c->i, part);
+}
+
 /* W x + b + residual of this layer's part, n rows high. */
 static graph_tensor product(
 	const struct encoder *c, graph_tensor x, int64_t n, const char *part, graph_tensor residual)
 {
-	graph_tensor w = graph_weight(c->g, n, graph_width(c->g, x), "blk.%u.%s.weight", c->i, part),
-		     bias = graph_weight_optional(c->g, n, 0, "blk.%u.%s.bias", c->i, part);
+	graph_tensor w = graph_weight(c->g, n, graph_width(c->g, x), "blk.%u.%s.weight", c->i, part);
 
-	return graph_linear(c->g, x, w, bias, residual);
+	return graph_linear(c->g, x, w, bias_of(c, n, part), residual);
 }
 
 static graph_tensor turned(const struct encoder *c, graph_tensor x, uint32_t heads)
@@ -65,7 +71,7 @@ static void qkv(const struct encoder *c, graph_tensor x, const int64_t width[3],
 	static const char *const part[3] = { "attn_q", "attn_k", "attn_v" };
 	int64_t all = width[0] + width[1] + width[2];
 	graph_tensor w = graph_weight_optional(c->g, all, c->p->d_model, "blk.%u.attn_qkv.weight", c->i),
-		     in[3] = { x, w, graph_weight_optional(c->g, all, 0, "blk.%u.attn_qkv.bias", c->i) };
+		     in[3] = { x, w, w == TNP_NONE ? w : bias_of(c, all, "attn_qkv") };
 
 	for (uint32_t j = 0; j < 3 && w == TNP_NONE; j++)
 		out[j] = product(c, x, width[j], part[j], TNP_NONE);

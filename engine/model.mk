@@ -64,8 +64,11 @@ check_DATA += $(TINY_MODELS)
 CLEANFILES += tests/tiny/*.gguf tests/tiny/*.new
 
 if HAVE_CMOCKA
-check_PROGRAMS += tests/unit/test_graph tests/unit/test_model tests/unit/test_ledger tests/unit/test_windows tests/unit/test_kv_types
-TESTS += tests/unit/test_graph tests/unit/test_model tests/unit/test_ledger tests/unit/test_windows tests/unit/test_kv_types
+check_PROGRAMS += tests/unit/test_graph tests/unit/test_encoder tests/unit/test_model tests/unit/test_ledger tests/unit/test_windows tests/unit/test_kv_types
+TESTS += tests/unit/test_graph tests/unit/test_encoder tests/unit/test_model tests/unit/test_ledger tests/unit/test_windows tests/unit/test_kv_types
+tests_unit_test_encoder_SOURCES = tests/unit/test_encoder.c tests/unit/tiny.h
+tests_unit_test_encoder_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_encoder_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS)
 tests_unit_test_windows_SOURCES = tests/unit/test_windows.c tests/unit/tiny.h
 tests_unit_test_windows_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_windows_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS)
