@@ -73,7 +73,8 @@ struct tenon_request {
 	int traffic_class; /* enum tenon_class */
 	int priority;      /* -100..100 */
 	uint64_t deadline_ns;
-	int ignore_eos, show_special, embed;
+	int ignore_eos, show_special;
+	int embed;          /* 1: an encoder's EMBEDDING in place of text; sampling, stops and max_tokens mean nothing */
 	const char *tenant; /* for whom; NULL: this user's own. Others only as the daemon's `tenants` allow */
 	uint32_t ttft_ms, tpot_ms; /* wanted times to first token and per token; 0: what the class is set to */
 	int no_reuse;       /* 1: computes the whole prompt, though its prefix may be cached */
