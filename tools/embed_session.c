@@ -21,13 +21,16 @@ static int submit(struct run *r, struct embed_text *t)
 	struct gen_request g;
 	int rc = TENON_E_NOMEM;
 
-	(void)json_object_set(in, "prompt", json_object_get(t->in, "text"));
+	(void)json_object_set_new(
+		in, "prompt", json_string("-")); /* the text, which may be empty, takes its place */
 	(void)json_object_del(in, "messages");
 	(void)json_object_del(in, "ids");
 	if (!in)
 		(void)error_set(&t->e, rc, "text: no memory");
 	else if (!(rc = gen_request_parse(in, &g, &t->e))) {
 		g.r.model = r->model;
+		g.r.prompt = json_string_value(json_object_get(t->in, "text"));
+		g.r.prompt_len = json_string_length(json_object_get(t->in, "text"));
 		g.r.embed = 1;
 		rc = tenon_submit(r->s->t, &g.r, &t->request, &te);
 		gen_request_finish(&g);
