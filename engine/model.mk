@@ -86,8 +86,12 @@ tests_unit_test_model_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_model_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS)
 endif
 if HAVE_CMOCKA
-check_PROGRAMS += tests/unit/test_passes_golden
-TESTS += tests/unit/test_passes_golden
+check_PROGRAMS += tests/unit/test_passes tests/unit/test_passes_golden
+TESTS += tests/unit/test_passes tests/unit/test_passes_golden
+tests_unit_test_passes_SOURCES = tests/unit/test_passes.c tests/unit/pass_world.c tests/unit/pass_world.h tests/unit/tnp_make.c \
+	tests/unit/tnp_make.h tests/unit/tiny.h
+tests_unit_test_passes_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_passes_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS) -lm
 tests_unit_test_passes_golden_SOURCES = tests/unit/test_passes_golden.c tests/unit/graph_text.c tests/unit/graph_text.h tests/unit/tiny.h
 tests_unit_test_passes_golden_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_passes_golden_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS)
