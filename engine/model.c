@@ -4,7 +4,6 @@
  */
 #include "base/base.h"
 #include "engine/model_priv.h"
-#include "engine/pass.h"
 #include <pthread.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -115,7 +114,7 @@ static int run_passes(struct model *m, const struct model_options *o, struct err
 	int rc = pass_names_parse(o->passes, &p.off, e);
 
 	if (!rc)
-		graph_passes_run(m->graph, &p, NULL);
+		graph_passes_run(m->graph, &p, &m->pass_report);
 	m->passes_off = p.off;
 	return rc;
 }
@@ -414,6 +413,14 @@ void model_close(struct model *m)
 
 const struct model_info *model_info(const struct model *m) { return &m->info; }
 const struct ledger *model_ledger(const struct model *m) { return &m->ledger; }
+const struct pass_report *model_pass_report(const struct model *m) { return &m->pass_report; }
+
+const struct graph *model_graph(const struct model *m, const struct tnp_graph **out)
+{
+	*out = m->g;
+	return m->graph;
+}
+
 const struct gguf *model_file(const struct model *m) { return m->file; }
 const struct tokenizer *model_tokenizer(const struct model *m) { return m->tokenizer; }
 const struct chat_template *model_template(const struct model *m) { return m->template; }

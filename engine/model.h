@@ -61,6 +61,10 @@ int model_open(const struct model_options *o, struct model **out, struct error *
 void model_close(struct model *m);
 const struct model_info *model_info(const struct model *m);
 const struct ledger *model_ledger(const struct model *m); /* as it was opened */
+struct graph; /* engine/graph.h */
+struct pass_report; /* engine/pass.h */
+const struct graph *model_graph(const struct model *m, const struct tnp_graph **out); /* behind the passes */
+const struct pass_report *model_pass_report(const struct model *m);
 const struct gguf *model_file(const struct model *m);
 const struct tokenizer *model_tokenizer(const struct model *m);
 const struct chat_template *model_template(const struct model *m); /* NULL: the file has none */

@@ -5,7 +5,7 @@ libmodel_la_SOURCES = engine/model.c engine/model.h engine/model_priv.h engine/l
 	engine/model_chat.c engine/step.c engine/taps.c engine/graph.c engine/graph.h engine/graph_priv.h engine/graph_plan.c \
 	engine/arch.c engine/arch.h engine/arch_parts.c engine/arch_llama.c engine/arch_gemma3.c \
 	engine/arch_bert.c engine/arch_experts.c engine/arch_mixtral.c engine/arch_qwen3moe.c engine/arch_phi3.c engine/arch_qwen2.c engine/arch_qwen3.c engine/chat.h
-libmodel_la_SOURCES += engine/pass.c engine/pass.h engine/passes.def engine/pass_edit.c engine/pass_edit.h engine/pass_fold_constants.c \
+libmodel_la_SOURCES += engine/graph_cost.c engine/graph_cost.h engine/pass.c engine/pass.h engine/passes.def engine/pass_edit.c engine/pass_edit.h engine/pass_fold_constants.c \
 	engine/pass_transpose_reshape.c engine/pass_common_subexpressions.c engine/pass_dead_code.c engine/pass_fuse_qkv.c \
 	engine/pass_fuse_glu.c engine/pass_fuse_bias_act.c engine/pass_fuse_residual_norm.c engine/pass_fuse_rope_kv.c engine/pass_layout.c
 libmodel_la_LIBADD = -lpthread -lm

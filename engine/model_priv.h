@@ -7,6 +7,7 @@
 #include "engine/graph.h"
 #include "engine/ledger.h"
 #include "engine/model.h"
+#include "engine/pass.h"
 
 struct step_arrays { /* one block, cut by step.c; sizes follow from the limits */
 	void *block;
@@ -36,6 +37,7 @@ struct model {
 	struct model_info info;
 	char name[128], arch[32];
 	uint64_t passes_off; /* graph passes that did not run */
+	struct pass_report pass_report;
 	uint32_t max_pages; /* of a sequence */
 	uint32_t out_width; /* floats of a row of the output */
 	uint64_t text_bytes; /* tokenizer, template, graph, tables: a guess first, measured once they are there */

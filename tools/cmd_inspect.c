@@ -20,14 +20,16 @@ struct inspect {
 static int help(void)
 {
 	(void)fputs(
-		"usage: tenon inspect -m MODEL [OPTION]...\n\n"
+		"usage: tenon inspect -m MODEL [OPTION]...\n"
+		"       tenon inspect graph -m MODEL [OPTION]...\n\n"
 		"Metadata, architecture, tensors by type, and the memory a model takes at a context length.\n\n" OPEN_MODEL_HELP
 		"      --ctx N              context length in tokens (default: the model's own, at most 8192)\n"
 		"      --tensors            list every tensor\n"
 		"      --json               one JSON object\n\n"
 		"examples:\n"
 		"  tenon inspect -m smollm2-135m\n"
-		"  tenon inspect -m model.gguf --ctx 32768 --kv q8_0 --json\n",
+		"  tenon inspect -m model.gguf --ctx 32768 --kv q8_0 --json\n"
+		"  tenon inspect graph --help\n",
 		stdout);
 	return CLI_OK;
 }
@@ -354,8 +356,11 @@ int cmd_inspect(int argc, char **argv)
 	struct error e = { 0 }, why = { 0 };
 	char path[4096];
 	json_t *report;
-	int status = parse(argc, argv, &p);
+	int status;
 
+	if (argc > 1 && !strcmp(argv[1], "graph"))
+		return cmd_inspect_graph(argc - 1, argv + 1);
+	status = parse(argc, argv, &p);
 	if (status)
 		return status < 0 ? CLI_OK : status;
 	if (cli_model_path(p.open.model, path, sizeof path, &e) || gguf_open(path, &g, &e))

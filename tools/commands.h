@@ -6,4 +6,5 @@
 #define X(name, fn, line) int fn(int argc, char **argv);
 #include "tools/commands.def"
 #undef X
+int cmd_inspect_graph(int argc, char **argv); /* tenon inspect graph */
 #endif

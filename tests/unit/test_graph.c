@@ -5,6 +5,8 @@
 #include "base/base.h"
 #include "engine/arch.h"
 #include "engine/graph.h"
+#include "engine/graph_cost.h"
+#include "engine/pass.h"
 
 struct built {
 	struct gguf *f;
@@ -13,7 +15,8 @@ struct built {
 	struct arch_params p;
 };
 
-static int build(struct built *b, const char *path, uint32_t max_tokens, struct error *e)
+static int build_passed(
+	struct built *b, const char *path, uint32_t max_tokens, const struct pass_options *passes, struct error *e)
 {
 	const struct arch *a;
 	int rc = gguf_open(path, &b->f, e);
@@ -27,8 +30,15 @@ static int build(struct built *b, const char *path, uint32_t max_tokens, struct 
 	if (rc)
 		return rc;
 	a->build(b->f, &b->p, b->g);
+	if (passes)
+		graph_passes_run(b->g, passes, NULL);
 	b->t = graph_finish(b->g, max_tokens, 8, 4, e);
 	return b->t ? TENON_OK : e->code;
+}
+
+static int build(struct built *b, const char *path, uint32_t max_tokens, struct error *e)
+{
+	return build_passed(b, path, max_tokens, NULL, e);
 }
 
 static void finish(struct built *b)
@@ -60,34 +70,49 @@ static void life(const struct tnp_graph *t, uint32_t tensor, uint32_t *first, ui
 			*last = t->n_nodes;
 }
 
-static void nothing_alive_overlaps(void **st)
+static void check_plan(const struct built *b)
 {
-	struct built b = { 0 };
-	struct error e = { 0 };
-
-	(void)st;
-	assert_int_equal(build(&b, tiny_path("q4_1"), 64, &e), TENON_OK);
-	for (uint32_t i = 0; i < b.t->n_tensors; i++) {
-		const struct tnp_tensor *x = &b.t->tensors[i];
+	for (uint32_t i = 0; i < b->t->n_tensors; i++) {
+		const struct tnp_tensor *x = &b->t->tensors[i];
 		uint32_t f1, l1, f2, l2;
 
 		if (x->buffer != TNP_NONE)
 			continue;
-		life(b.t, i, &f1, &l1);
+		life(b->t, i, &f1, &l1);
 		assert_int_equal(x->offset % 64, 0);
-		assert_true(x->offset + x->bytes <= b.t->arena_bytes);
+		assert_true(x->offset + x->bytes <= b->t->arena_bytes);
 		for (uint32_t k = 0; k < i; k++) {
-			const struct tnp_tensor *y = &b.t->tensors[k];
+			const struct tnp_tensor *y = &b->t->tensors[k];
 
-			life(b.t, k, &f2, &l2);
+			life(b->t, k, &f2, &l2);
 			if (y->buffer == TNP_NONE && f1 <= l2 && f2 <= l1)
 				assert_true(x->offset + x->bytes <= y->offset ||
 					y->offset + y->bytes <= x->offset);
 		}
 	}
-	assert_true(b.t->arena_bytes >= graph_live_bytes(b.g));
-	assert_true(b.t->arena_bytes <= graph_live_bytes(b.g) * 5 / 4);
-	finish(&b);
+	assert_true(b->t->arena_bytes >= graph_live_bytes(b->g));
+	assert_true((double)b->t->arena_bytes <= 1.05 * (double)graph_live_bytes(b->g));
+}
+
+/* Every architecture, as built and behind the passes, for steps of any length. */
+static void plans_are_sound_and_tight(void **st)
+{
+	static const char *const names[] = { "q4_1", "scaled", "gemma3", "gemma3_27b", "qwen2", "qwen3", "phi3", "bert",
+		"nomic_bert" };
+	static const uint32_t tokens[] = { 1, 5, 64, 512 };
+	const struct pass_options all = { 0 };
+
+	(void)st;
+	for (size_t i = 0; i < COUNT_OF(names) * COUNT_OF(tokens) * 2; i++) {
+		struct built b = { 0 };
+		struct error e = { 0 };
+
+		assert_int_equal(build_passed(&b, tiny_path(names[i / 2 % COUNT_OF(names)]),
+					 tokens[i / 2 / COUNT_OF(names)], i % 2 ? &all : NULL, &e),
+			TENON_OK);
+		check_plan(&b);
+		finish(&b);
+	}
 }
 
 static void every_edge_is_written_before_it_is_read(void **st)
@@ -251,15 +276,65 @@ static void no_memory_at_any_point(void **st)
 	assert_int_equal(mem_area_bytes(MEM_ENGINE), before);
 }
 
+/* Counted by hand: 128 wide, 4 heads of 32 on 2 KV heads, 3 layers, feed-forward 256, vocabulary 512, Q4_1. */
+static void costs_are_as_counted_by_hand(void **st)
+{
+	struct graph_step one = { .n_tokens = 1, .n_seqs = 1, .n_out = 1, .kv_type = TNP_F16 }, many = one;
+	const struct pass_options all = { 0 };
+	struct built b = { 0 };
+	struct error e = { 0 };
+	struct graph_cost c;
+
+	(void)st;
+	many.n_tokens = 8;
+	many.past = 100;
+	assert_int_equal(build_passed(&b, tiny_path("q4_1"), 64, &all, &e), TENON_OK);
+	graph_node_cost(b.t, 0, &many, &c); /* EMBED: eight rows, not the table */
+	assert_int_equal(c.activation_bytes, 8 * 128 * 4);
+	assert_int_equal(c.weight_bytes, 8 * (b.t->tensors[b.t->edges[b.t->nodes[0].in0]].bytes / 512));
+	assert_int_equal(b.t->nodes[2].op, TNP_OP_LINEAR); /* Q, K, V: [128 + 64 + 64][128] */
+	graph_node_cost(b.t, 2, &one, &c);
+	assert_int_equal(c.operations, 2 * 256 * 128);
+	assert_int_equal(c.activation_bytes, (128 + 256) * 4);
+	assert_int_equal(b.t->nodes[3].op, TNP_OP_ATTEND);
+	graph_node_cost(b.t, 3, &many, &c); /* the i-th token sees 100 + i + 1 places */
+	assert_int_equal(c.operations, 4 * 128 * (8 * 100 + 36));
+	assert_int_equal(c.kv_bytes, 2 * 64 * 2 * (108 + 8));
+	graph_total_cost(b.t, &one, &c);
+	assert_true(c.operations > 2 * 3 * (256 * 128 + 128 * 128 + 3 * 256 * 128) + 2 * 512 * 128);
+	finish(&b);
+}
+
+/* A token behind a window of 32 sees 32 places; one before its end sees what there is. */
+static void windows_bound_what_attention_costs(void **st)
+{
+	struct graph_step s = { .n_tokens = 10, .n_seqs = 1, .n_out = 1, .past = 27, .kv_type = TNP_F32 };
+	const struct pass_options all = { 0 };
+	struct built b = { 0 };
+	struct error e = { 0 };
+	struct graph_cost c;
+	uint32_t i = 0;
+
+	(void)st;
+	assert_int_equal(build_passed(&b, tiny_path("gemma3"), 64, &all, &e), TENON_OK);
+	while (b.t->nodes[i].op != TNP_OP_ATTEND)
+		i++;
+	graph_node_cost(b.t, i, &s, &c); /* 28, 29, 30, 31, then 32 six times */
+	assert_int_equal(c.operations, 4 * 128 * (28 + 29 + 30 + 31 + 6 * 32));
+	finish(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest t[] = {
-		cmocka_unit_test(nothing_alive_overlaps),
+		cmocka_unit_test(plans_are_sound_and_tight),
 		cmocka_unit_test(every_edge_is_written_before_it_is_read),
 		cmocka_unit_test(llama_has_the_nodes_it_should),
 		cmocka_unit_test(untied_head_is_another_tensor),
 		cmocka_unit_test(the_first_fault_is_told),
 		cmocka_unit_test(slots_form_groups_by_reach),
+		cmocka_unit_test(costs_are_as_counted_by_hand),
+		cmocka_unit_test(windows_bound_what_attention_costs),
 		cmocka_unit_test(no_memory_at_any_point),
 	};
 

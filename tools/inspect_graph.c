@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * tenon inspect graph: the graph as its architecture builds it and as the passes leave it for a backend: what each pass did,
+ * what each node moves and computes for one token and for many, and the arena against its lower bound. Nothing is loaded.
+ */
+#include "engine/arch.h"
+#include "engine/graph_cost.h"
+#include "engine/pass.h"
+#include "tools/commands.h"
+#include "tools/open_model.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { OPT_JSON = 0x300, OPT_BEFORE, OPT_AFTER, OPT_DOT, OPT_TOKENS, OPT_PAST, MAX_STEP = 8192, NAME_ROOM = 96 };
+
+struct shown {
+	const struct graph *g;
+	const struct tnp_graph *t;
+};
+
+struct inspect_graph {
+	struct open_options open;
+	uint64_t tokens, past, off;
+	bool json, dot, before;
+	struct opened m;
+	struct graph *plain;
+	struct shown builder, passed;
+};
+
+static int help(void)
+{
+	(void)fputs(
+		"usage: tenon inspect graph -m MODEL [OPTION]...\n\n"
+		"The model's graph before and behind the passes (docs/passes.md): nodes, bytes moved and arithmetic.\n\n" OPEN_MODEL_HELP
+		"      --before             list the nodes as the architecture builds them\n"
+		"      --after              list them as the backend gets them (default)\n"
+		"      --tokens N           count a step of N tokens beside one of one token (default 512)\n"
+		"      --past N             tokens before the step, for attention (default 0)\n"
+		"      --dot                a drawing for graphviz instead\n"
+		"      --json               one JSON object instead\n\n"
+		"examples:\n"
+		"  tenon inspect graph -m smollm2-135m\n"
+		"  tenon inspect graph -m model.gguf --passes=-fuse_qkv --tokens 256 --json\n"
+		"  tenon inspect graph -m model.gguf --before --dot | dot -Tsvg >graph.svg\n",
+		stdout);
+	return CLI_OK;
+}
+
+static struct graph_step step_of(const struct inspect_graph *p, uint32_t tokens)
+{
+	return (struct graph_step){ .n_tokens = tokens,
+		.n_seqs = 1,
+		.n_out = 1,
+		.past = p->past,
+		.kv_type = model_info(p->m.model)->kv_type };
+}
+
+static struct graph_cost cost_of(
+	const struct inspect_graph *p, const struct tnp_graph *t, uint32_t node, uint64_t tokens)
+{
+	struct graph_step s = step_of(p, (uint32_t)tokens);
+	struct graph_cost c;
+
+	graph_node_cost(t, node, &s, &c);
+	return c;
+}
+
+static struct graph_cost total_of(const struct inspect_graph *p, const struct tnp_graph *t, uint64_t tokens)
+{
+	struct graph_step s = step_of(p, (uint32_t)tokens);
+	struct graph_cost c;
+
+	graph_total_cost(t, &s, &c);
+	return c;
+}
+
+static uint64_t bytes_of(const struct graph_cost *c) { return c->weight_bytes + c->activation_bytes + c->kv_bytes; }
+
+static double arena_ratio(const struct shown *s)
+{
+	uint64_t live = graph_live_bytes(s->g);
+
+	return live ? (double)s->t->arena_bytes / (double)live : 1;
+}
+
+/* "[n][576]"; n tokens, s sequences, o rows asked for. */
+static void shape_text(const struct tnp_tensor *x, char *out, size_t room)
+{
+	size_t at = 0;
+
+	*out = 0;
+	for (uint32_t d = 0; d < x->rank && at < room; d++)
+		if (x->dim[d] < 0)
+			at += (size_t)snprintf(out + at, room - at, "[%s]",
+				x->dim[d] == TNP_N_TOKENS	  ? "n"
+					: x->dim[d] == TNP_N_SEQS ? "s"
+								  : "o");
+		else
+			at += (size_t)snprintf(out + at, room - at, "[%lld]", (long long)x->dim[d]);
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------------------------ */
+
+static json_t *cost_json(const struct graph_cost *c)
+{
+	return json_pack("{s:I, s:I, s:I, s:I}", "weight_bytes", (json_int_t)c->weight_bytes, "activation_bytes",
+		(json_int_t)c->activation_bytes, "kv_bytes", (json_int_t)c->kv_bytes, "operations",
+		(json_int_t)c->operations);
+}
+
+static json_t *costs_json(const struct graph_cost *one, const struct graph_cost *many)
+{
+	return json_pack("{s:o, s:o}", "one", cost_json(one), "many", cost_json(many));
+}
+
+static json_t *node_json(const struct inspect_graph *p, const struct shown *s, uint32_t i)
+{
+	const struct tnp_node *n = &s->t->nodes[i];
+	struct graph_cost one = cost_of(p, s->t, i, 1), many = cost_of(p, s->t, i, p->tokens);
+	json_t *in = json_array(), *out = json_array(), *weights = json_array();
+	char name[NAME_ROOM];
+
+	for (uint32_t j = 0; j < n->n_in; j++) {
+		uint32_t t = s->t->edges[n->in0 + j];
+		const struct gguf_tensor *w = graph_file_tensor(s->g, t);
+
+		if (s->t->tensors[t].buffer == TNP_NONE)
+			(void)json_array_append_new(in, json_integer(t));
+		else if (!w || json_array_append_new(weights, json_stringn(w->name.s, w->name.len)))
+			(void)json_array_append_new(weights, json_string(w ? "(not text)" : "constant"));
+	}
+	for (uint32_t j = 0; j < n->n_out; j++)
+		(void)json_array_append_new(out, json_integer(s->t->edges[n->out0 + j]));
+	graph_node_name(s->g, i, name, sizeof name);
+	return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "op", graph_op_name(n->op), "name", name, "in", in,
+		"weights", weights, "out", out, "cost", costs_json(&one, &many));
+}
+
+static json_t *graph_json(const struct inspect_graph *p, const struct shown *s, bool nodes)
+{
+	struct graph_cost one = total_of(p, s->t, 1), many = total_of(p, s->t, p->tokens);
+	json_t *o = json_pack("{s:i, s:I, s:I, s:f, s:o}", "n_nodes", (int)s->t->n_nodes, "arena_bytes",
+		(json_int_t)s->t->arena_bytes, "live_bytes", (json_int_t)graph_live_bytes(s->g), "arena_ratio",
+		arena_ratio(s), "cost", costs_json(&one, &many));
+	json_t *list = json_array();
+
+	for (uint32_t i = 0; nodes && i < s->t->n_nodes; i++)
+		(void)json_array_append_new(list, node_json(p, s, i));
+	if (nodes)
+		(void)json_object_set_new(o, "nodes", list);
+	else
+		json_decref(list);
+	return o;
+}
+
+static json_t *passes_json(const struct inspect_graph *p)
+{
+	const struct pass_report *r = model_pass_report(p->m.model);
+	json_t *list = json_array();
+
+	for (uint32_t i = 0; i < PASS_N; i++)
+		(void)json_array_append_new(list,
+			json_pack("{s:s, s:b, s:i, s:i}", "name", pass_at(i)->name, "on", !(p->off >> i & 1),
+				"changes", (int)r->pass[i].changes, "nodes", (int)r->pass[i].nodes));
+	return list;
+}
+
+static void print_json(const struct inspect_graph *p)
+{
+	cli_print_json(json_pack("{s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:o}", "model", model_info(p->m.model)->name,
+		"backend", backend_name(p->m.backend), "tokens", (int)p->tokens, "past", (int)p->past, "rounds",
+		(int)model_pass_report(p->m.model)->rounds, "passes", passes_json(p), "before",
+		graph_json(p, &p->builder, p->before), "after", graph_json(p, &p->passed, !p->before)));
+}
+
+/* ---- for people, for graphviz --------------------------------------------------------------------------------------- */
+
+static void print_passes(const struct inspect_graph *p)
+{
+	const struct pass_report *r = model_pass_report(p->m.model);
+
+	(void)printf("%s for backend %s: %u nodes, %u behind the passes (%u rounds)\n", model_info(p->m.model)->name,
+		backend_name(p->m.backend), r->n_before, r->n_after, r->rounds);
+	for (uint32_t i = 0; i < PASS_N; i++)
+		(void)printf("  %-24s %5d nodes  %s\n", pass_at(i)->name, (int)r->pass[i].nodes,
+			p->off >> i & 1 ? "(off)" : pass_at(i)->line);
+}
+
+static void print_cost(const struct graph_cost *c)
+{
+	(void)printf(" %10.1f %10.1f %12.3f", (double)c->weight_bytes / 1024,
+		(double)(c->activation_bytes + c->kv_bytes) / 1024, (double)c->operations / 1e6);
+}
+
+static void print_node(const struct inspect_graph *p, const struct shown *s, uint32_t i)
+{
+	const struct tnp_node *n = &s->t->nodes[i];
+	struct graph_cost one = cost_of(p, s->t, i, 1), many = cost_of(p, s->t, i, p->tokens);
+	char name[NAME_ROOM], shape[64] = "";
+
+	graph_node_name(s->g, i, name, sizeof name);
+	if (n->n_out)
+		shape_text(&s->t->tensors[s->t->edges[n->out0]], shape, sizeof shape);
+	(void)printf("%4u %-30s %-14s", i, name, shape);
+	print_cost(&one);
+	print_cost(&many);
+	(void)puts("");
+}
+
+static void print_totals(const struct inspect_graph *p, const char *what, const struct shown *s)
+{
+	struct graph_cost one = total_of(p, s->t, 1), many = total_of(p, s->t, p->tokens);
+
+	(void)printf("%4u %-45s", s->t->n_nodes, what);
+	print_cost(&one);
+	print_cost(&many);
+	(void)printf("\n     %-45s arena %.1f KiB, at least %.1f KiB: %.3f times\n", "", (double)s->t->arena_bytes / 1024,
+		(double)graph_live_bytes(s->g) / 1024, arena_ratio(s));
+}
+
+static void print_text(const struct inspect_graph *p)
+{
+	const struct shown *s = p->before ? &p->builder : &p->passed;
+	char many[32];
+
+	print_passes(p);
+	(void)snprintf(many, sizeof many, "%llu tokens", (unsigned long long)p->tokens);
+	(void)printf("\n%-50s %34s %34s\n", "", "one token", many);
+	(void)printf("%4s %-30s %-14s %10s %10s %12s %10s %10s %12s\n", "", "node", "result", "weights KiB",
+		"other KiB", "Mop", "weights KiB", "other KiB", "Mop");
+	for (uint32_t i = 0; i < s->t->n_nodes; i++)
+		print_node(p, s, i);
+	print_totals(p, "before the passes", &p->builder);
+	print_totals(p, "behind the passes", &p->passed);
+}
+
+static void print_dot_edges(const struct shown *s, uint32_t i, const uint32_t *maker)
+{
+	const struct tnp_node *n = &s->t->nodes[i];
+	char shape[64];
+
+	for (uint32_t j = 0; j < n->n_in; j++) {
+		uint32_t t = s->t->edges[n->in0 + j];
+
+		if (s->t->tensors[t].buffer != TNP_NONE)
+			continue;
+		shape_text(&s->t->tensors[t], shape, sizeof shape);
+		if (maker[t] == TNP_NONE)
+			(void)printf("\tin -> n%u [label=\"%s\"];\n", i, shape);
+		else
+			(void)printf("\tn%u -> n%u [label=\"%s\"];\n", maker[t], i, shape);
+	}
+}
+
+static int print_dot(const struct inspect_graph *p)
+{
+	const struct shown *s = p->before ? &p->builder : &p->passed;
+	uint32_t *maker = mem_alloc(MEM_TOOL, s->t->n_tensors * sizeof *maker);
+	char name[NAME_ROOM];
+
+	if (!maker)
+		return cli_fail("inspect: no memory");
+	memset(maker, 0xff, s->t->n_tensors * sizeof *maker);
+	(void)puts("digraph tenon {\n\tnode [shape=box, fontname=sans];\n\tedge [fontname=sans, fontsize=9];");
+	for (uint32_t i = 0; i < s->t->n_nodes; i++) {
+		const struct tnp_node *n = &s->t->nodes[i];
+		struct graph_cost one = cost_of(p, s->t, i, 1);
+
+		graph_node_name(s->g, i, name, sizeof name);
+		(void)printf("\tn%u [label=\"%s\\n%.1f KiB, %.3f Mop a token\"];\n", i, name,
+			(double)bytes_of(&one) / 1024, (double)one.operations / 1e6);
+		print_dot_edges(s, i, maker);
+		for (uint32_t j = 0; j < n->n_out; j++)
+			maker[s->t->edges[n->out0 + j]] = i;
+	}
+	(void)puts("}");
+	mem_free(maker);
+	return CLI_OK;
+}
+
+/* ---- the command ---------------------------------------------------------------------------------------------------------- */
+
+/* The builder's graph, planned for the same steps. */
+static int build_plain(struct inspect_graph *p, struct error *e)
+{
+	const struct model_info *i = model_info(p->m.model);
+	const struct gguf *f = model_file(p->m.model);
+	const struct arch *a;
+	struct arch_params ap;
+	int rc = arch_find(f, &a, e);
+
+	if (!rc)
+		rc = arch_params_read(f, a, &ap, e);
+	if (!rc)
+		rc = graph_create(f, &p->plain, e);
+	if (rc)
+		return rc;
+	a->build(f, &ap, p->plain);
+	p->builder.g = p->plain;
+	p->builder.t = graph_finish(p->plain, i->step_tokens, i->step_seqs, i->step_out, e);
+	p->passed.g = model_graph(p->m.model, &p->passed.t);
+	return p->builder.t ? TENON_OK : e->code;
+}
+
+/* CLI_OK, CLI_USAGE, or -1 after --help. */
+static int parse(int argc, char **argv, struct inspect_graph *p)
+{
+	static const struct option longs[] = { OPEN_MODEL_LONGS, { "json", no_argument, NULL, OPT_JSON },
+		{ "before", no_argument, NULL, OPT_BEFORE }, { "after", no_argument, NULL, OPT_AFTER },
+		{ "dot", no_argument, NULL, OPT_DOT }, { "tokens", required_argument, NULL, OPT_TOKENS },
+		{ "past", required_argument, NULL, OPT_PAST }, { "help", no_argument, NULL, 'h' }, { 0 } };
+	const char *cmd = "tenon inspect graph";
+	int c;
+
+	while ((c = cli_getopt(cmd, argc, argv, ":m:h", longs)) != -1) {
+		int taken = c == '?' ? -1 : open_model_option(cmd, c, optarg, &p->open);
+
+		if (c == 'h')
+			return help() - 1;
+		if (taken < 0 ||
+			(c == OPT_TOKENS && !cli_parse_u64(cmd, "--tokens", optarg, 1, MAX_STEP, &p->tokens)) ||
+			(c == OPT_PAST && !cli_parse_u64(cmd, "--past", optarg, 0, INT32_MAX, &p->past)))
+			return CLI_USAGE;
+		p->json |= c == OPT_JSON;
+		p->dot |= c == OPT_DOT;
+		if (c == OPT_BEFORE || c == OPT_AFTER)
+			p->before = c == OPT_BEFORE;
+	}
+	if (optind < argc)
+		return cli_usage(cmd, "unexpected argument '%s'", argv[optind]);
+	if (p->json && p->dot)
+		return cli_usage(cmd, "--dot and --json are two forms; one of them");
+	return p->open.model ? CLI_OK : cli_usage(cmd, "-m is missing");
+}
+
+int cmd_inspect_graph(int argc, char **argv)
+{
+	struct inspect_graph p = { .tokens = 512 };
+	struct error e = { 0 };
+	int status = parse(argc, argv, &p), rc;
+
+	if (status)
+		return status < 0 ? CLI_OK : status;
+	p.open.o.measure_only = true;
+	rc = pass_names_parse(p.open.passes, &p.off, &e);
+	if (!rc)
+		rc = open_model(&p.open, &p.m, &e);
+	if (!rc)
+		rc = build_plain(&p, &e);
+	if (rc)
+		status = cli_fail_error("inspect", &e);
+	else if (p.dot)
+		status = print_dot(&p);
+	else if (p.json)
+		print_json(&p);
+	else
+		print_text(&p);
+	graph_destroy(p.plain);
+	open_model_close(&p.m);
+	return status;
+}
