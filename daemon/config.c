@@ -65,6 +65,7 @@ static const char *const formats[] = { "text", "json", NULL };
 		KEY_U32("step_tokens", at(step_tokens), 0, 8192, 0),                                         \
 		KEY_U32("step_seqs", at(step_seqs), 0, 256, 0),                                              \
 		KEY_U32("page_tokens", at(page_tokens), 0, 256, 0),                                          \
+		KEY_STRING("passes", at(passes), ""),                                                        \
 		KEY_U32("idle_unload_s", at(idle_unload_s), 0, 31536000, 600),                               \
 		KEY_BOOL("preload", at(preload), false)
 #define IN_MODEL(m) offsetof(struct conf_model, m)

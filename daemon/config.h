@@ -19,6 +19,7 @@ struct conf_model {
 	uint32_t step_tokens, step_seqs, page_tokens; /* 0: the engine's defaults */
 	uint64_t kv_bytes;			      /* 0: the engine's default */
 	uint32_t kv_sessions;			      /* sequences of `context` that the pool holds; 0: kv_bytes */
+	const char *passes;			      /* graph passes off and on (engine/pass.h) */
 	uint32_t idle_unload_s;			      /* 0: never */
 	bool preload;
 };

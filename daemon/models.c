@@ -49,11 +49,25 @@ static void entry_free(struct model_entry *m)
 	mem_free(m->name);
 	mem_free(m->path);
 	mem_free(m->given);
+	mem_free(m->passes);
 	mem_free(m);
 }
 
 static void on_idle(struct timer *t, uint64_t now_ns);
 static void on_leave_timeout(struct timer *t, uint64_t now_ns);
+
+static bool entry_configure(struct model_entry *m, const struct conf_model *c)
+{
+	char *passes = mem_strdup(MEM_DAEMON, c->passes ? c->passes : "");
+
+	if (!passes)
+		return false;
+	mem_free(m->passes);
+	m->passes = passes;
+	m->conf = *c;
+	m->conf.name = m->conf.path = m->conf.passes = NULL;
+	return true;
+}
 
 static struct model_entry *entry_create(
 	struct daemon *d, const char *name, const char *given, const struct conf_model *c)
@@ -63,8 +77,6 @@ static struct model_entry *entry_create(
 	if (!m)
 		return NULL;
 	m->d = d;
-	m->conf = *c;
-	m->conf.name = m->conf.path = NULL;
 	m->name = mem_strdup(MEM_DAEMON, name);
 	m->given = given ? mem_strdup(MEM_DAEMON, given) : NULL;
 	m->idle.fire = on_idle;
@@ -72,7 +84,7 @@ static struct model_entry *entry_create(
 	list_init(&m->waiting);
 	list_append(&d->models.all, &m->node);
 	d->models.n_all++;
-	if (m->name && (m->given || !given))
+	if (m->name && (m->given || !given) && entry_configure(m, c))
 		return m;
 	entry_free(m);
 	return NULL;
@@ -119,8 +131,8 @@ static int configure_one(struct daemon *d, const struct conf_model *c, struct er
 		mem_free(m->given);
 		m->given = given;
 	}
-	m->conf = *c;
-	m->conf.name = m->conf.path = NULL;
+	if (!entry_configure(m, c))
+		return error_set(e, TENON_E_NOMEM, "models: out of memory");
 	m->configured = true;
 	return TENON_OK;
 }
@@ -347,12 +359,12 @@ static json_t *load_command(const struct model_entry *m)
 {
 	const struct conf_model *c = &m->conf;
 
-	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "cmd", "load", "model",
-		m->name, "path", m->path, "precision", conf_precision_name(c->precision), "kv",
-		conf_kv_name(c->kv), "context", (json_int_t)c->context, "kv_bytes", (json_int_t)c->kv_bytes,
-		"kv_sessions", (json_int_t)c->kv_sessions,
-		"step_tokens", (json_int_t)c->step_tokens, "step_seqs", (json_int_t)c->step_seqs,
-		"page_tokens", (json_int_t)c->page_tokens, "settings", settings_json(&m->d->conf));
+	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "cmd", "load",
+		"model", m->name, "path", m->path, "precision", conf_precision_name(c->precision), "kv",
+		conf_kv_name(c->kv), "passes", m->passes, "context", (json_int_t)c->context, "kv_bytes",
+		(json_int_t)c->kv_bytes, "kv_sessions", (json_int_t)c->kv_sessions, "step_tokens",
+		(json_int_t)c->step_tokens, "step_seqs", (json_int_t)c->step_seqs, "page_tokens",
+		(json_int_t)c->page_tokens, "settings", settings_json(&m->d->conf));
 }
 
 static int refresh_path(struct model_entry *m, struct error *e)

@@ -32,7 +32,8 @@ int worker_parse_load(const json_t *cmd, struct command *c, struct error *e)
 		return error_set(e, TENON_E_INVALID, "load: names no model or no file");
 	(void)snprintf(c->model, sizeof c->model, "%s", string(cmd, "model"));
 	c->path = mem_strdup(MEM_DAEMON, string(cmd, "path"));
-	if (!c->path)
+	c->passes = mem_strdup(MEM_DAEMON, string(cmd, "passes"));
+	if (!c->path || !c->passes)
 		return error_set(e, TENON_E_NOMEM, "load: out of memory");
 	c->options = (struct model_options){
 		.precision = strcmp(string(cmd, "precision"), "exact") ? TNP_FAST : TNP_EXACT,
@@ -41,6 +42,7 @@ int worker_parse_load(const json_t *cmd, struct command *c, struct error *e)
 			: !strcmp(kv, "q4_0")  ? TNP_Q4_0
 			: !strcmp(kv, "f32")   ? TNP_F32
 					       : TNP_F16,
+		.passes = c->passes,
 		.n_ctx = (uint32_t)number(cmd, "context"),
 		.kv_bytes = number(cmd, "kv_bytes"),
 		.n_sessions = (uint32_t)number(cmd, "kv_sessions"),

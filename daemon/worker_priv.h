@@ -59,7 +59,7 @@ struct command { /* slow work for the step thread; goes back to the IO thread wi
 	} kind;
 	uint64_t id; /* of the ADMIN frame */
 	char model[WORKER_NAME_BYTES];
-	char *path;
+	char *path, *passes;
 	struct model_options options;
 	struct settings settings; /* LOAD, CONFIGURE */
 	struct setup *setup;

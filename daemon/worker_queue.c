@@ -101,5 +101,6 @@ void command_free(struct command *c)
 	settings_finish(&c->settings);
 	setup_free(c->setup);
 	mem_free(c->path);
+	mem_free(c->passes);
 	mem_free(c);
 }

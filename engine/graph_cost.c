@@ -91,7 +91,8 @@ static void attend(
 	const struct tnp_graph *t, const struct tnp_node *n, const struct graph_step *s, struct graph_cost *c)
 {
 	bool causal = whole(t, n, TNP_A_CAUSAL, 1) != 0;
-	uint64_t d = (uint64_t)whole(t, n, TNP_A_HEAD_DIM, 0), window = (uint64_t)whole(t, n, TNP_A_WINDOW, 0),
+	uint64_t d = (uint64_t)whole(t, n, TNP_A_HEAD_DIM, 0),
+		 window = (uint64_t)whole(t, n, TNP_A_WINDOW, 0),
 		 kv = mul(2 * d, (uint64_t)whole(t, n, TNP_A_KV_HEADS, 0)), reach = add(s->past, s->n_tokens);
 	uint32_t elements = 1, bytes = 4;
 

@@ -7,12 +7,14 @@
 #include <tenon/plugin.h>
 
 struct graph_step {
-	uint32_t n_tokens, n_seqs, n_out; /* rows of the step; the tokens are one sequence's as far as attention goes */
-	uint64_t past;			  /* places of that sequence before this step */
+	uint32_t n_tokens, n_seqs,
+		n_out; /* rows of the step; the tokens are one sequence's as far as attention goes */
+	uint64_t past; /* places of that sequence before this step */
 	uint32_t kv_type;
 };
 struct graph_cost {
-	uint64_t weight_bytes;	   /* read; of a table only the rows looked up, of experts those that can be chosen */
+	uint64_t
+		weight_bytes; /* read; of a table only the rows looked up, of experts those that can be chosen */
 	uint64_t activation_bytes; /* read and written, four bytes a number */
 	uint64_t kv_bytes;	   /* read and written */
 	uint64_t operations;

@@ -28,12 +28,12 @@ static int64_t axes_compose(int64_t first, int64_t second, uint32_t rank)
 	return both;
 }
 
-/* Readers take n's input for its output. An output of the graph needs somebody who makes it. */
+/* Readers take n's input for its output. An output of the graph needs somebody who makes it, and leaves only once. */
 static void step_over(struct pass_edit *x, uint32_t i, const struct pass_node *n)
 {
 	graph_tensor from = n->act[0], to = n->out[0];
 
-	if (pass_is_out(x, to) && x->maker[from] == TNP_NONE)
+	if (pass_is_out(x, to) && (x->maker[from] == TNP_NONE || pass_is_out(x, from)))
 		return;
 	pass_stand_in(x, to, from);
 	pass_drop(x, i);

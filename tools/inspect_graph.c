@@ -10,7 +10,16 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { OPT_JSON = 0x300, OPT_BEFORE, OPT_AFTER, OPT_DOT, OPT_TOKENS, OPT_PAST, MAX_STEP = 8192, NAME_ROOM = 96 };
+enum {
+	OPT_JSON = 0x300,
+	OPT_BEFORE,
+	OPT_AFTER,
+	OPT_DOT,
+	OPT_TOKENS,
+	OPT_PAST,
+	MAX_STEP = 8192,
+	NAME_ROOM = 96
+};
 
 struct shown {
 	const struct graph *g;
@@ -73,7 +82,10 @@ static struct graph_cost total_of(const struct inspect_graph *p, const struct tn
 	return c;
 }
 
-static uint64_t bytes_of(const struct graph_cost *c) { return c->weight_bytes + c->activation_bytes + c->kv_bytes; }
+static uint64_t bytes_of(const struct graph_cost *c)
+{
+	return c->weight_bytes + c->activation_bytes + c->kv_bytes;
+}
 
 static double arena_ratio(const struct shown *s)
 {
@@ -102,9 +114,9 @@ static void shape_text(const struct tnp_tensor *x, char *out, size_t room)
 
 static json_t *cost_json(const struct graph_cost *c)
 {
-	return json_pack("{s:I, s:I, s:I, s:I}", "weight_bytes", (json_int_t)c->weight_bytes, "activation_bytes",
-		(json_int_t)c->activation_bytes, "kv_bytes", (json_int_t)c->kv_bytes, "operations",
-		(json_int_t)c->operations);
+	return json_pack("{s:I, s:I, s:I, s:I}", "weight_bytes", (json_int_t)c->weight_bytes,
+		"activation_bytes", (json_int_t)c->activation_bytes, "kv_bytes", (json_int_t)c->kv_bytes,
+		"operations", (json_int_t)c->operations);
 }
 
 static json_t *costs_json(const struct graph_cost *one, const struct graph_cost *many)
@@ -139,8 +151,8 @@ static json_t *graph_json(const struct inspect_graph *p, const struct shown *s, 
 {
 	struct graph_cost one = total_of(p, s->t, 1), many = total_of(p, s->t, p->tokens);
 	json_t *o = json_pack("{s:i, s:I, s:I, s:f, s:o}", "n_nodes", (int)s->t->n_nodes, "arena_bytes",
-		(json_int_t)s->t->arena_bytes, "live_bytes", (json_int_t)graph_live_bytes(s->g), "arena_ratio",
-		arena_ratio(s), "cost", costs_json(&one, &many));
+		(json_int_t)s->t->arena_bytes, "live_bytes", (json_int_t)graph_live_bytes(s->g),
+		"arena_ratio", arena_ratio(s), "cost", costs_json(&one, &many));
 	json_t *list = json_array();
 
 	for (uint32_t i = 0; nodes && i < s->t->n_nodes; i++)
@@ -166,10 +178,11 @@ static json_t *passes_json(const struct inspect_graph *p)
 
 static void print_json(const struct inspect_graph *p)
 {
-	cli_print_json(json_pack("{s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:o}", "model", model_info(p->m.model)->name,
-		"backend", backend_name(p->m.backend), "tokens", (int)p->tokens, "past", (int)p->past, "rounds",
-		(int)model_pass_report(p->m.model)->rounds, "passes", passes_json(p), "before",
-		graph_json(p, &p->builder, p->before), "after", graph_json(p, &p->passed, !p->before)));
+	cli_print_json(json_pack("{s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:o}", "model",
+		model_info(p->m.model)->name, "backend", backend_name(p->m.backend), "tokens", (int)p->tokens,
+		"past", (int)p->past, "rounds", (int)model_pass_report(p->m.model)->rounds, "passes",
+		passes_json(p), "before", graph_json(p, &p->builder, p->before), "after",
+		graph_json(p, &p->passed, !p->before)));
 }
 
 /* ---- for people, for graphviz --------------------------------------------------------------------------------------- */
@@ -178,8 +191,8 @@ static void print_passes(const struct inspect_graph *p)
 {
 	const struct pass_report *r = model_pass_report(p->m.model);
 
-	(void)printf("%s for backend %s: %u nodes, %u behind the passes (%u rounds)\n", model_info(p->m.model)->name,
-		backend_name(p->m.backend), r->n_before, r->n_after, r->rounds);
+	(void)printf("%s for backend %s: %u nodes, %u behind the passes (%u rounds)\n",
+		model_info(p->m.model)->name, backend_name(p->m.backend), r->n_before, r->n_after, r->rounds);
 	for (uint32_t i = 0; i < PASS_N; i++)
 		(void)printf("  %-24s %5d nodes  %s\n", pass_at(i)->name, (int)r->pass[i].nodes,
 			p->off >> i & 1 ? "(off)" : pass_at(i)->line);
@@ -213,8 +226,8 @@ static void print_totals(const struct inspect_graph *p, const char *what, const 
 	(void)printf("%4u %-45s", s->t->n_nodes, what);
 	print_cost(&one);
 	print_cost(&many);
-	(void)printf("\n     %-45s arena %.1f KiB, at least %.1f KiB: %.3f times\n", "", (double)s->t->arena_bytes / 1024,
-		(double)graph_live_bytes(s->g) / 1024, arena_ratio(s));
+	(void)printf("\n     %-45s arena %.1f KiB, at least %.1f KiB: %.3f times\n", "",
+		(double)s->t->arena_bytes / 1024, (double)graph_live_bytes(s->g) / 1024, arena_ratio(s));
 }
 
 static void print_text(const struct inspect_graph *p)
@@ -260,7 +273,8 @@ static int print_dot(const struct inspect_graph *p)
 	if (!maker)
 		return cli_fail("inspect: no memory");
 	memset(maker, 0xff, s->t->n_tensors * sizeof *maker);
-	(void)puts("digraph tenon {\n\tnode [shape=box, fontname=sans];\n\tedge [fontname=sans, fontsize=9];");
+	(void)puts(
+		"digraph tenon {\n\tnode [shape=box, fontname=sans];\n\tedge [fontname=sans, fontsize=9];");
 	for (uint32_t i = 0; i < s->t->n_nodes; i++) {
 		const struct tnp_node *n = &s->t->nodes[i];
 		struct graph_cost one = cost_of(p, s->t, i, 1);
@@ -317,7 +331,8 @@ static int parse(int argc, char **argv, struct inspect_graph *p)
 		if (c == 'h')
 			return help() - 1;
 		if (taken < 0 ||
-			(c == OPT_TOKENS && !cli_parse_u64(cmd, "--tokens", optarg, 1, MAX_STEP, &p->tokens)) ||
+			(c == OPT_TOKENS &&
+				!cli_parse_u64(cmd, "--tokens", optarg, 1, MAX_STEP, &p->tokens)) ||
 			(c == OPT_PAST && !cli_parse_u64(cmd, "--past", optarg, 0, INT32_MAX, &p->past)))
 			return CLI_USAGE;
 		p->json |= c == OPT_JSON;

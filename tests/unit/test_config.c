@@ -26,7 +26,7 @@ static void reads_every_type(void **state)
 			"plugin_dirs = [ \"/a\", \"/b\" ];\n"
 			"plugins = { cpu = { threads = 3; pin = false; x = \"y\"; f = 0.5; }; };\n"
 			"models = ( { name = \"a\"; path = \"/m/a.gguf\"; },\n"
-			"           { name = \"b\"; precision = \"exact\"; kv = \"f32\"; kv_mib = 3; kv_sessions = 7; preload = true; } );\n"
+			"           { name = \"b\"; precision = \"exact\"; kv = \"f32\"; kv_mib = 3; kv_sessions = 7; passes = \"-layout\"; preload = true; } );\n"
 			"precision = \"fast\"; context = 4096L;\n",
 			&e),
 		TENON_OK);
@@ -53,6 +53,8 @@ static void reads_every_type(void **state)
 	assert_int_equal(c.models[1].kv_bytes, 3 << 20);
 	assert_int_equal(c.models[1].kv_sessions, 7);
 	assert_int_equal(c.models[0].kv_sessions, 0);
+	assert_string_equal(c.models[1].passes, "-layout");
+	assert_string_equal(c.models[0].passes, "");
 	assert_true(c.models[1].preload);
 	assert_null(c.models[1].path);
 	conf_finish(&c);

@@ -15,8 +15,8 @@ struct built {
 	struct arch_params p;
 };
 
-static int build_passed(
-	struct built *b, const char *path, uint32_t max_tokens, const struct pass_options *passes, struct error *e)
+static int build_passed(struct built *b, const char *path, uint32_t max_tokens,
+	const struct pass_options *passes, struct error *e)
 {
 	const struct arch *a;
 	int rc = gguf_open(path, &b->f, e);
@@ -97,8 +97,8 @@ static void check_plan(const struct built *b)
 /* Every architecture, as built and behind the passes, for steps of any length. */
 static void plans_are_sound_and_tight(void **st)
 {
-	static const char *const names[] = { "q4_1", "scaled", "gemma3", "gemma3_27b", "qwen2", "qwen3", "phi3", "bert",
-		"nomic_bert" };
+	static const char *const names[] = { "q4_1", "scaled", "gemma3", "gemma3_27b", "qwen2", "qwen3",
+		"phi3", "bert", "nomic_bert" };
 	static const uint32_t tokens[] = { 1, 5, 64, 512 };
 	const struct pass_options all = { 0 };
 
