@@ -367,7 +367,7 @@ static void solve(struct talk *t, uint32_t k, const struct setting *base)
 /* 0; the same again; parting from it in the middle of a page, at its border, early; a next turn; two twins of another. */
 static void talk_make(struct talk *t, const struct setting *base)
 {
-	int32_t turn[N_CTX];
+	int32_t turn[N_CTX] = { 0 };
 
 	put(t, 0, turn, 0, 100);
 	solve(t, 0, base);
