@@ -200,7 +200,7 @@ static bool offline_served(const struct sched *s)
 
 /* Learns, and splits the time between the classes as predicted. A step that held online prompts back for offline work
  * pays its debt as a whole: beside others its own part may cost next to nothing. */
-static void account(struct sched *s, uint64_t ns)
+static void account(struct sched *s, uint64_t ns, bool served)
 {
 	uint64_t all = cost_predict_ns(s->cost, &s->shape),
 		 online = cost_predict_ns(s->cost, &s->online_shape), offline;
@@ -210,7 +210,7 @@ static void account(struct sched *s, uint64_t ns)
 	s->st.class[WIRE_OFFLINE].step_ns += offline;
 	s->st.steps++;
 	s->st.step_ns += ns;
-	if (offline_served(s))
+	if (served)
 		s->owed_ns = 0;
 	owed_end(s, s->held_prompts ? ns : offline);
 	cost_observe(s->cost, &s->shape, ns);
@@ -242,6 +242,7 @@ static bool decide(struct sched *s, uint64_t now)
 int sched_step(struct sched *s, struct error *e)
 {
 	uint64_t now = sched_now(s), t0, t1;
+	bool served;
 	int rc;
 
 	s->step_no++;
@@ -256,11 +257,12 @@ int sched_step(struct sched *s, struct error *e)
 	t1 = sched_now(s);
 	if (rc == TENON_E_BACKEND)
 		return rc;
+	served = offline_served(s); /* results end sequences */
 	for (uint32_t i = 0; i < s->n_plan; i++) {
 		if (rc)
 			s->plan[i].rc = rc;
 		take_result(s, s->planned[i], &s->plan[i], t1);
 	}
-	account(s, sched_now(s) - t0); /* picking tokens is part of what the next one waits for */
+	account(s, sched_now(s) - t0, served); /* picking tokens is part of what the next one waits for */
 	return TENON_OK;
 }
