@@ -207,7 +207,7 @@ static void read_encoder(struct reader *r, struct arch_params *p)
 	if (kind == 0 || kind == RANK)
 		fail(r, TENON_E_UNSUPPORTED, "pooling_type: %s is not supported, only mean, first and last",
 			kind ? "ranking" : "a row for each token");
-	else
+	else if (!r->rc)
 		p->pooling = kinds[kind];
 }
 
