@@ -31,7 +31,7 @@ tenond_CFLAGS = $(libdaemon_la_CFLAGS)
 tenond_LDADD = $(DAEMON_LIBS)
 
 bin_PROGRAMS += tenonctl
-tenonctl_SOURCES = tools/tenonctl.c tools/ctl.h tools/ctl_ask.c tools/ctl_show.c tools/ctl_table.c tools/ctl_top.c
+tenonctl_SOURCES = tools/tenonctl.c tools/ctl.h tools/ctl_ask.c tools/ctl_show.c tools/ctl_table.c tools/ctl_term.c tools/ctl_top.c
 tenonctl_CPPFLAGS = $(libdaemon_la_CPPFLAGS)
 tenonctl_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(ZMQ_CFLAGS) $(NCURSES_CFLAGS)
 tenonctl_LDADD = $(BASE_LIBS) $(JANSSON_LIBS) $(ZMQ_LIBS) $(NCURSES_LIBS)

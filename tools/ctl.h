@@ -32,4 +32,6 @@ void ctl_show_prefix(const json_t *a);
 void ctl_show_jobs(const json_t *a);
 void ctl_show_pins(const json_t *a);
 void ctl_show_pairs(const json_t *a); /* any flat object */
+/* ctl_term.c: asked before newterm, which keeps what it took when it fails. */
+bool ctl_terminal_known(void);
 #endif

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <term.h>
 #include <unistd.h>
 
 enum { HEAD = 1, BAR_CELLS = 10, REDRAW_MS = 1000, ONCE_ROWS = 50 };
@@ -419,17 +418,6 @@ static int watch(struct top *t)
 	return 0;
 }
 
-/* Asked before newterm, which keeps what it took when it fails. */
-static bool terminal_known(void)
-{
-	int why;
-
-	if (!isatty(STDOUT_FILENO) || !isatty(STDIN_FILENO) || setupterm(NULL, STDOUT_FILENO, &why) != OK)
-		return false;
-	(void)del_curterm(cur_term);
-	return true;
-}
-
 int ctl_top(const char *path, int timeout_ms, bool once)
 {
 	struct top t = { .path = path, .timeout_ms = timeout_ms, .sort = 'w' };
@@ -437,7 +425,7 @@ int ctl_top(const char *path, int timeout_ms, bool once)
 	int status;
 
 	(void)setlocale(LC_ALL, "");
-	if (!once && terminal_known())
+	if (!once && ctl_terminal_known())
 		screen = newterm(NULL, stdout, stdin);
 	status = screen ? watch(&t) : print_once(&t);
 	if (screen) {
