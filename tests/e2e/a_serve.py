@@ -139,11 +139,11 @@ def test_reload():
 
 
 def test_drain():
-    with Daemon(CONF) as d:
+    with Daemon(CONF + "drain_s = 600;\n") as d:
         c = Client(d)
         c.ask("x", max_tokens=2)
         # enough work that the daemon still drains when the late request comes, however fast the machine
-        busy = [c.submit(f"y{k}", max_tokens=1500, ignore_eos=1) for k in range(24)]
+        busy = [c.submit(f"y{k}", max_tokens=600, ignore_eos=1) for k in range(24)]
         while not c.open[busy[-1]].ids:
             c.next()
         os.kill(d.pid, signal.SIGTERM)
@@ -156,7 +156,7 @@ def test_drain():
         j = c.submit("z", max_tokens=2)
         *all_busy, late = c.finish(*busy, j)
         for a in all_busy:
-            assert a.done and a.done["n_generated"] == 1500, a.__dict__
+            assert a.done and a.done["n_generated"] == 600, a.__dict__
         assert late.error and late.error.name == "draining"
         assert d.proc.wait(10) == 0
         try:
