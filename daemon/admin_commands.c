@@ -3,6 +3,7 @@
  * needs the worker is answered when it has answered.
  */
 #include "daemon/admin_priv.h"
+#include "daemon/process_memory.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -171,20 +172,10 @@ static void on_queue(struct waiter *w) { ask_worker(w, "list", on_list_reply); }
 
 static json_t *own_memory(const struct daemon *d)
 {
-	json_t *areas = json_object();
-	long size = 0, resident = 0;
-	FILE *f = fopen("/proc/self/statm", "re");
+	json_t *o = process_memory_json();
 
-	for (int a = 0; a < MEM_N_AREAS; a++)
-		(void)json_object_set_new(areas, mem_area_name((enum mem_area)a),
-			json_integer((json_int_t)mem_area_bytes((enum mem_area)a)));
-	if (f && fscanf(f, "%ld %ld", &size, &resident) != 2)
-		resident = 0;
-	if (f)
-		(void)fclose(f);
-	return json_pack("{s:o, s:I, s:I, s:I}", "areas", areas, "resident",
-		(json_int_t)resident * sysconf(_SC_PAGESIZE), "allocations", (json_int_t)mem_n_allocs(),
-		"sessions_shared", (json_int_t)d->sessions.shared_bytes);
+	(void)json_object_set_new(o, "sessions_shared", json_integer((json_int_t)d->sessions.shared_bytes));
+	return o;
 }
 
 static json_int_t int_of(const json_t *o, const char *key)

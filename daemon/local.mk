@@ -9,7 +9,7 @@ libdaemonconf_la_LIBADD = $(CONFIG_LIBS)
 noinst_LTLIBRARIES += libworker.la
 libworker_la_SOURCES = daemon/worker.c daemon/worker.h daemon/worker_priv.h daemon/worker_queue.c daemon/worker_prep.c \
 	daemon/worker_step.c daemon/worker_step.h daemon/worker_serve.c daemon/worker_report.c daemon/worker_settings.c \
-	daemon/worker_admin.c daemon/box.c daemon/box.h
+	daemon/worker_admin.c daemon/process_memory.c daemon/process_memory.h daemon/box.c daemon/box.h
 libworker_la_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS) $(SODIUM_CFLAGS)
 libworker_la_LIBADD = $(JANSSON_LIBS) $(SODIUM_LIBS) -lpthread
 WORKER_LIBS = libworker.la libsched.la $(MODEL_LIBS) $(IPC_LIBS)

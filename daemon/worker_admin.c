@@ -3,6 +3,7 @@
  * a helper thread makes: a probe may take seconds.
  */
 #include "daemon/config.h"
+#include "daemon/process_memory.h"
 #include "daemon/worker_priv.h"
 #include "engine/ledger.h"
 #include <stdio.h>
@@ -200,18 +201,8 @@ json_t *worker_model_json(const struct model *m)
 
 json_t *worker_memory_json(void)
 {
-	json_t *areas = json_object();
-	long size = 0, resident = 0;
-	FILE *f = fopen("/proc/self/statm", "re");
+	json_t *o = process_memory_json();
 
-	for (int a = 0; a < MEM_N_AREAS; a++)
-		(void)json_object_set_new(areas, mem_area_name((enum mem_area)a),
-			json_integer((json_int_t)mem_area_bytes((enum mem_area)a)));
-	if (f && fscanf(f, "%ld %ld", &size, &resident) != 2)
-		resident = 0;
-	if (f)
-		(void)fclose(f);
-	return json_pack("{s:o, s:I, s:I, s:I}", "areas", areas, "resident",
-		(json_int_t)resident * sysconf(_SC_PAGESIZE), "allocations", (json_int_t)mem_n_allocs(),
-		"available", (json_int_t)memory_available());
+	(void)json_object_set_new(o, "available", json_integer((json_int_t)memory_available()));
+	return o;
 }

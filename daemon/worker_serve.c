@@ -2,6 +2,7 @@
  * Models come and go: what is left of the memory for them, their tiers, the cost model that an earlier start has
  * learned. Step thread, but for loader_main.
  */
+#include "daemon/process_memory.h"
 #include "daemon/worker_step.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -198,22 +199,11 @@ static void open_tiers(struct served *m, const struct settings *set)
 
 static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
-static uint64_t anonymous_bytes(void)
-{
-	long size = 0, resident = 0, shared = 0;
-	FILE *f = fopen("/proc/self/statm", "re");
-
-	if (f && fscanf(f, "%ld %ld %ld", &size, &resident, &shared) != 3)
-		resident = shared = 0;
-	if (f)
-		(void)fclose(f);
-	return (uint64_t)(resident - shared) * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 /* What one more model may take. Pages of a pool that were promised to loaded models but never touched look available to
  * the kernel, and so do their mapped files; they are not. */
 static uint64_t memory_left(const struct stepper *s, const struct settings *set)
 {
+	struct process_memory now = process_memory_read();
 	uint64_t own = 0, mapped = 0, left = memory_available();
 
 	for (uint32_t i = 0; i < s->n_served; i++) {
@@ -223,7 +213,7 @@ static uint64_t memory_left(const struct stepper *s, const struct settings *set)
 		own += l->loaded - file - l->bytes[LEDGER_TIER] + s->served[i]->host_limit_bytes;
 		mapped += file;
 	}
-	left = less(less(left, less(own, anonymous_bytes())), mapped);
+	left = less(less(left, less(own, now.resident_bytes - now.shared_bytes)), mapped);
 	if (set->memory_limit)
 		left = MIN_OF(left, less(set->memory_limit, own + mapped));
 	return MAX_OF(less(left, set->host_bytes), 1); /* 0 would mean no limit */

@@ -4,13 +4,14 @@
  */
 #include "engine/importance.h"
 #include "tools/commands.h"
+#include "tools/options.h"
 #include "tools/score.h"
 #include "tools/session.h"
 #include "tools/text.h"
 #include <signal.h>
 #include <string.h>
 
-enum { OPT_JSON = 0x300, OPT_CTX, OPT_TOKENS, WINDOW = 512 };
+enum { WINDOW = 512 };
 
 struct calibrate {
 	struct open_options open;
@@ -47,14 +48,8 @@ static int help(void)
 
 static int take_text(struct calibrate *c, struct error *e)
 {
-	struct buf b;
-	int rc;
+	int rc = text_tokens(c->score.m, c->file, &c->text, e);
 
-	buf_init(&b, MEM_TOOL, TEXT_LIMIT_BYTES);
-	rc = text_read(c->file, &b, e);
-	if (!rc)
-		rc = model_tokens_from_text(c->score.m, b.data, b.len, &c->text, e);
-	buf_finish(&b);
 	if (rc)
 		return rc;
 	c->n = (uint32_t)MIN_OF(MIN_OF((uint64_t)c->text.n, (uint64_t)INT32_MAX), c->most_tokens);
@@ -186,42 +181,17 @@ static int write_file(const struct calibrate *c, size_t *n, struct error *e)
 
 /* ---- the command ------------------------------------------------------------------------------------------------------ */
 
-/* CLI_OK, CLI_USAGE, or -1 after --help. */
 static int parse(int argc, char **argv, struct calibrate *c)
 {
-	static const struct option longs[] = { OPEN_MODEL_LONGS, { "json", no_argument, NULL, OPT_JSON },
-		{ "ctx", required_argument, NULL, OPT_CTX },
-		{ "tokens", required_argument, NULL, OPT_TOKENS }, { "file", required_argument, NULL, 'f' },
-		{ "output", required_argument, NULL, 'o' }, { "help", no_argument, NULL, 'h' }, { 0 } };
-	const char *cmd = "tenon calibrate";
-	bool ok = true;
-	int o;
+	const struct option_row rows[] = {
+		{ .name = "file", .letter = 'f', .needed = true, .text = &c->file },
+		{ .name = "output", .letter = 'o', .needed = true, .text = &c->out },
+		{ .name = "ctx", .number = &c->ctx, .lo = 2, .hi = INT32_MAX },
+		{ .name = "tokens", .number = &c->most_tokens, .lo = 2, .hi = INT32_MAX },
+		{ .name = "json", .flag = &c->json },
+	};
 
-	while (ok && (o = cli_getopt(cmd, argc, argv, ":m:f:o:h", longs)) != -1) {
-		int taken = o == '?' ? -1 : open_model_option(cmd, o, optarg, &c->open);
-
-		if (taken)
-			ok = taken > 0;
-		else if (o == OPT_CTX)
-			ok = cli_parse_u64(cmd, "--ctx", optarg, 2, INT32_MAX, &c->ctx);
-		else if (o == OPT_TOKENS)
-			ok = cli_parse_u64(cmd, "--tokens", optarg, 2, INT32_MAX, &c->most_tokens);
-		else if (o == 'f')
-			c->file = optarg;
-		else if (o == 'o')
-			c->out = optarg;
-		else if (o == OPT_JSON)
-			c->json = true;
-		else
-			return help() - 1;
-	}
-	if (!ok)
-		return CLI_USAGE;
-	if (optind < argc)
-		return cli_usage(cmd, "unexpected argument '%s'", argv[optind]);
-	if (!c->open.model || !c->file || !c->out)
-		return cli_usage(cmd, "%s is missing", !c->open.model ? "-m" : !c->file ? "-f" : "-o");
-	return CLI_OK;
+	return options_parse("tenon calibrate", argc, argv, help, &c->open, rows, COUNT_OF(rows));
 }
 
 int cmd_calibrate(int argc, char **argv)

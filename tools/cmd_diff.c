@@ -205,20 +205,13 @@ static int ids_parse(struct args *a, struct error *e)
 	return error_set(e, TENON_E_NOMEM, "no memory for the ids");
 }
 
-static int text_tokens(struct args *a, struct error *e)
+static int ids_of_text(struct args *a, struct error *e)
 {
+	const struct model *m = a->d.side[0].m;
 	struct tokens t = { 0 };
-	struct buf b;
-	int rc = TENON_OK;
+	int rc = a->file ? text_tokens(m, a->file, &t, e)
+			 : model_tokens_from_text(m, a->text, strlen(a->text), &t, e);
 
-	buf_init(&b, MEM_TOOL, TEXT_LIMIT_BYTES);
-	if (a->file)
-		rc = text_read(a->file, &b, e);
-	else if (!buf_puts(&b, a->text))
-		rc = error_set(e, TENON_E_NOMEM, "no memory for the text");
-	if (!rc)
-		rc = model_tokens_from_text(a->d.side[0].m, b.data, b.len, &t, e);
-	buf_finish(&b);
 	if (!rc) {
 		a->n = (uint32_t)MIN_OF(t.n, (size_t)a->tokens);
 		a->id = mem_zalloc(MEM_TOOL, a->n, sizeof *a->id);
@@ -233,7 +226,7 @@ static int text_tokens(struct args *a, struct error *e)
 /* Ids that both models have, as many as both contexts hold. */
 static int take_tokens(struct args *a, struct error *e)
 {
-	int rc = a->ids ? ids_parse(a, e) : text_tokens(a, e);
+	int rc = a->ids ? ids_parse(a, e) : ids_of_text(a, e);
 
 	if (rc)
 		return rc;

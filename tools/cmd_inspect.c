@@ -4,12 +4,12 @@
  * stands in place of the memory.
  */
 #include "tools/commands.h"
-#include "tools/open_model.h"
+#include "tools/options.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPT_JSON = 0x300, OPT_CTX, OPT_TENSORS, FIRST_ELEMENTS = 4, TYPES = 64, MAX_SHOWN = 72 };
+enum { FIRST_ELEMENTS = 4, TYPES = 64, MAX_SHOWN = 72 };
 
 struct inspect {
 	struct open_options open;
@@ -323,29 +323,15 @@ static void print_report(const json_t *r)
 
 /* ---- the command --------------------------------------------------------------------------------------------------------- */
 
-/* CLI_OK, CLI_USAGE, or -1 after --help. */
 static int parse(int argc, char **argv, struct inspect *p)
 {
-	static const struct option longs[] = { OPEN_MODEL_LONGS, { "json", no_argument, NULL, OPT_JSON },
-		{ "ctx", required_argument, NULL, OPT_CTX }, { "tensors", no_argument, NULL, OPT_TENSORS },
-		{ "help", no_argument, NULL, 'h' }, { 0 } };
-	const char *cmd = "tenon inspect";
-	int c;
+	const struct option_row rows[] = {
+		{ .name = "json", .flag = &p->json },
+		{ .name = "ctx", .number = &p->ctx, .lo = 1, .hi = UINT32_MAX },
+		{ .name = "tensors", .flag = &p->tensors },
+	};
 
-	while ((c = cli_getopt(cmd, argc, argv, ":m:h", longs)) != -1) {
-		int taken = c == '?' ? -1 : open_model_option(cmd, c, optarg, &p->open);
-
-		if (c == 'h')
-			return help() - 1;
-		if (taken < 0 ||
-			(c == OPT_CTX && !cli_parse_u64(cmd, "--ctx", optarg, 1, UINT32_MAX, &p->ctx)))
-			return CLI_USAGE;
-		p->json |= c == OPT_JSON;
-		p->tensors |= c == OPT_TENSORS;
-	}
-	if (optind < argc)
-		return cli_usage(cmd, "unexpected argument '%s'", argv[optind]);
-	return p->open.model ? CLI_OK : cli_usage(cmd, "-m is missing");
+	return options_parse("tenon inspect", argc, argv, help, &p->open, rows, COUNT_OF(rows));
 }
 
 int cmd_inspect(int argc, char **argv)

@@ -3,20 +3,14 @@
  * ("teacher forced"). Works in its own process, without a daemon.
  */
 #include "tools/commands.h"
+#include "tools/options.h"
 #include "tools/score.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum {
-	MAX_TOP = 1000,
-	OPT_JSONL = 0x300,
-	OPT_TOP,
-	OPT_FULL,
-	OPT_CHUNK,
-	OPT_CTX
-};
+enum { MAX_TOP = 1000 };
 
 struct logits {
 	struct score score;
@@ -186,41 +180,17 @@ struct args {
 	bool jsonl;
 };
 
-/* CLI_OK, CLI_USAGE, or -1 after --help. */
 static int parse(int argc, char **argv, struct args *a)
 {
-	static const struct option longs[] = { OPEN_MODEL_LONGS, { "jsonl", no_argument, NULL, OPT_JSONL },
-		{ "top", required_argument, NULL, OPT_TOP }, { "full", required_argument, NULL, OPT_FULL },
-		{ "chunk", required_argument, NULL, OPT_CHUNK }, { "ctx", required_argument, NULL, OPT_CTX },
-		{ "help", no_argument, NULL, 'h' }, { 0 } };
-	const char *cmd = "tenon logits";
-	bool ok = true;
-	int c;
+	const struct option_row rows[] = {
+		{ .name = "jsonl", .needed = true, .flag = &a->jsonl },
+		{ .name = "top", .number = &a->top, .lo = 1, .hi = MAX_TOP },
+		{ .name = "full", .text = &a->full },
+		{ .name = "chunk", .number = &a->chunk, .lo = 1, .hi = SCORE_TOKENS },
+		{ .name = "ctx", .number = &a->ctx, .lo = 1, .hi = UINT32_MAX },
+	};
 
-	while (ok && (c = cli_getopt(cmd, argc, argv, ":m:h", longs)) != -1) {
-		int taken = c == '?' ? -1 : open_model_option(cmd, c, optarg, &a->open);
-
-		if (taken)
-			ok = taken > 0;
-		else if (c == OPT_TOP)
-			ok = cli_parse_u64(cmd, "--top", optarg, 1, MAX_TOP, &a->top);
-		else if (c == OPT_CHUNK)
-			ok = cli_parse_u64(cmd, "--chunk", optarg, 1, SCORE_TOKENS, &a->chunk);
-		else if (c == OPT_CTX)
-			ok = cli_parse_u64(cmd, "--ctx", optarg, 1, UINT32_MAX, &a->ctx);
-		else if (c == OPT_FULL)
-			a->full = optarg;
-		else if (c == OPT_JSONL)
-			a->jsonl = true;
-		else
-			return help() - 1;
-	}
-	if (!ok)
-		return CLI_USAGE;
-	if (optind < argc)
-		return cli_usage(cmd, "unexpected argument '%s'", argv[optind]);
-	return a->open.model && a->jsonl ? CLI_OK
-					 : cli_usage(cmd, a->jsonl ? "-m is missing" : "--jsonl is missing");
+	return options_parse("tenon logits", argc, argv, help, &a->open, rows, COUNT_OF(rows));
 }
 
 int cmd_logits(int argc, char **argv)

@@ -4,6 +4,7 @@
  * Works in its own process. Scores come a few rows at a time; their softmax is taken in double precision.
  */
 #include "tools/commands.h"
+#include "tools/options.h"
 #include "tools/score.h"
 #include "tools/session.h"
 #include "tools/text.h"
@@ -11,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { OPT_JSON = 0x300, OPT_CTX, OPT_STRIDE, WINDOW = 512 };
+enum { WINDOW = 512 };
 
 struct perplexity {
 	struct open_options open;
@@ -49,14 +50,8 @@ static int help(void)
 
 static int take_text(struct perplexity *p, struct error *e)
 {
-	struct buf b;
-	int rc;
+	int rc = text_tokens(p->score.m, p->file, &p->text, e);
 
-	buf_init(&b, MEM_TOOL, TEXT_LIMIT_BYTES);
-	rc = text_read(p->file, &b, e);
-	if (!rc)
-		rc = model_tokens_from_text(p->score.m, b.data, b.len, &p->text, e);
-	buf_finish(&b);
 	if (!rc && p->text.n > INT32_MAX)
 		rc = error_set(e, TENON_E_TOO_LONG, "text: has %zu tokens", p->text.n);
 	return rc;
@@ -165,39 +160,16 @@ static void report(const struct perplexity *p)
 			ppl, error, (unsigned long long)p->n, p->n_windows, p->window, kv, precision);
 }
 
-/* CLI_OK, CLI_USAGE, or -1 after --help. */
 static int parse(int argc, char **argv, struct perplexity *p)
 {
-	static const struct option longs[] = { OPEN_MODEL_LONGS, { "json", no_argument, NULL, OPT_JSON },
-		{ "ctx", required_argument, NULL, OPT_CTX },
-		{ "stride", required_argument, NULL, OPT_STRIDE }, { "file", required_argument, NULL, 'f' },
-		{ "help", no_argument, NULL, 'h' }, { 0 } };
-	const char *cmd = "tenon perplexity";
-	bool ok = true;
-	int c;
+	const struct option_row rows[] = {
+		{ .name = "file", .letter = 'f', .needed = true, .text = &p->file },
+		{ .name = "ctx", .number = &p->ctx, .lo = 4, .hi = INT32_MAX },
+		{ .name = "stride", .number = &p->stride, .lo = 1, .hi = INT32_MAX },
+		{ .name = "json", .flag = &p->json },
+	};
 
-	while (ok && (c = cli_getopt(cmd, argc, argv, ":m:f:h", longs)) != -1) {
-		int taken = c == '?' ? -1 : open_model_option(cmd, c, optarg, &p->open);
-
-		if (taken)
-			ok = taken > 0;
-		else if (c == OPT_CTX)
-			ok = cli_parse_u64(cmd, "--ctx", optarg, 4, INT32_MAX, &p->ctx);
-		else if (c == OPT_STRIDE)
-			ok = cli_parse_u64(cmd, "--stride", optarg, 1, INT32_MAX, &p->stride);
-		else if (c == 'f')
-			p->file = optarg;
-		else if (c == OPT_JSON)
-			p->json = true;
-		else
-			return help() - 1;
-	}
-	if (!ok)
-		return CLI_USAGE;
-	if (optind < argc)
-		return cli_usage(cmd, "unexpected argument '%s'", argv[optind]);
-	return p->open.model && p->file ? CLI_OK
-					: cli_usage(cmd, p->file ? "-m is missing" : "-f is missing");
+	return options_parse("tenon perplexity", argc, argv, help, &p->open, rows, COUNT_OF(rows));
 }
 
 int cmd_perplexity(int argc, char **argv)

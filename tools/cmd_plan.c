@@ -4,13 +4,13 @@
  * (engine/ledger.h) by which the daemon refuses too. Exit status 1: it does not fit.
  */
 #include "tools/commands.h"
-#include "tools/open_model.h"
+#include "tools/options.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPT_JSON = 0x300, OPT_CTX, OPT_SESSIONS, OPT_BUDGET, OPT_TIER, MAX_SESSIONS = 1 << 20 };
+enum { MAX_SESSIONS = 1 << 20 };
 
 struct plan {
 	struct open_options open;
@@ -204,41 +204,21 @@ static int too_large(const struct plan *p)
 
 /* ---- the command ---------------------------------------------------------------------------------------------------- */
 
-/* CLI_OK, CLI_USAGE, or -1 after --help. */
 static int parse(int argc, char **argv, struct plan *p)
 {
-	static const struct option longs[] = { OPEN_MODEL_LONGS, { "json", no_argument, NULL, OPT_JSON },
-		{ "ctx", required_argument, NULL, OPT_CTX },
-		{ "sessions", required_argument, NULL, OPT_SESSIONS },
-		{ "budget", required_argument, NULL, OPT_BUDGET },
-		{ "host-tier", required_argument, NULL, OPT_TIER }, { "help", no_argument, NULL, 'h' },
-		{ 0 } };
-	const char *cmd = "tenon plan";
-	bool ok = true;
-	int c;
+	const char *cmd = "tenon plan", *budget = NULL, *tier = NULL;
+	const struct option_row rows[] = {
+		{ .name = "json", .flag = &p->json },
+		{ .name = "ctx", .number = &p->ctx, .lo = 1, .hi = UINT32_MAX },
+		{ .name = "sessions", .number = &p->sessions, .lo = 1, .hi = MAX_SESSIONS },
+		{ .name = "budget", .text = &budget },
+		{ .name = "host-tier", .text = &tier },
+	};
+	int status = options_parse(cmd, argc, argv, help, &p->open, rows, COUNT_OF(rows));
 
-	while (ok && (c = cli_getopt(cmd, argc, argv, ":m:h", longs)) != -1) {
-		int taken = c == '?' ? -1 : open_model_option(cmd, c, optarg, &p->open);
-
-		if (c == 'h')
-			return help() - 1;
-		if (taken)
-			ok = taken > 0;
-		else if (c == OPT_CTX)
-			ok = cli_parse_u64(cmd, "--ctx", optarg, 1, UINT32_MAX, &p->ctx);
-		else if (c == OPT_SESSIONS)
-			ok = cli_parse_u64(cmd, "--sessions", optarg, 1, MAX_SESSIONS, &p->sessions);
-		else if (c == OPT_BUDGET)
-			ok = parse_size(cmd, "--budget", optarg, &p->budget);
-		else if (c == OPT_TIER)
-			ok = parse_size(cmd, "--host-tier", optarg, &p->tier);
-		p->json |= c == OPT_JSON;
-	}
-	if (ok && optind < argc)
-		ok = cli_usage(cmd, "unexpected argument '%s'", argv[optind]) == CLI_OK;
-	else if (ok && !p->open.model)
-		ok = cli_usage(cmd, "-m is missing") == CLI_OK;
-	return ok ? CLI_OK : CLI_USAGE;
+	if (!status && budget && !parse_size(cmd, "--budget", budget, &p->budget))
+		return CLI_USAGE;
+	return !status && tier && !parse_size(cmd, "--host-tier", tier, &p->tier) ? CLI_USAGE : status;
 }
 
 int cmd_plan(int argc, char **argv)

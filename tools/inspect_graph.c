@@ -6,17 +6,11 @@
 #include "engine/graph_cost.h"
 #include "engine/pass.h"
 #include "tools/commands.h"
-#include "tools/open_model.h"
+#include "tools/options.h"
 #include <stdio.h>
 #include <string.h>
 
 enum {
-	OPT_JSON = 0x300,
-	OPT_BEFORE,
-	OPT_AFTER,
-	OPT_DOT,
-	OPT_TOKENS,
-	OPT_PAST,
 	MAX_STEP = 8192,
 	NAME_ROOM = 96
 };
@@ -315,36 +309,24 @@ static int build_plain(struct inspect_graph *p, struct error *e)
 	return p->builder.t ? TENON_OK : e->code;
 }
 
-/* CLI_OK, CLI_USAGE, or -1 after --help. */
 static int parse(int argc, char **argv, struct inspect_graph *p)
 {
-	static const struct option longs[] = { OPEN_MODEL_LONGS, { "json", no_argument, NULL, OPT_JSON },
-		{ "before", no_argument, NULL, OPT_BEFORE }, { "after", no_argument, NULL, OPT_AFTER },
-		{ "dot", no_argument, NULL, OPT_DOT }, { "tokens", required_argument, NULL, OPT_TOKENS },
-		{ "past", required_argument, NULL, OPT_PAST }, { "help", no_argument, NULL, 'h' }, { 0 } };
+	bool after = false;
+	const struct option_row rows[] = {
+		{ .name = "json", .flag = &p->json },
+		{ .name = "dot", .flag = &p->dot },
+		{ .name = "before", .flag = &p->before },
+		{ .name = "after", .flag = &after },
+		{ .name = "tokens", .number = &p->tokens, .lo = 1, .hi = MAX_STEP },
+		{ .name = "past", .number = &p->past, .lo = 0, .hi = INT32_MAX },
+	};
 	const char *cmd = "tenon inspect graph";
-	int c;
+	int status = options_parse(cmd, argc, argv, help, &p->open, rows, COUNT_OF(rows));
 
-	while ((c = cli_getopt(cmd, argc, argv, ":m:h", longs)) != -1) {
-		int taken = c == '?' ? -1 : open_model_option(cmd, c, optarg, &p->open);
-
-		if (c == 'h')
-			return help() - 1;
-		if (taken < 0 ||
-			(c == OPT_TOKENS &&
-				!cli_parse_u64(cmd, "--tokens", optarg, 1, MAX_STEP, &p->tokens)) ||
-			(c == OPT_PAST && !cli_parse_u64(cmd, "--past", optarg, 0, INT32_MAX, &p->past)))
-			return CLI_USAGE;
-		p->json |= c == OPT_JSON;
-		p->dot |= c == OPT_DOT;
-		if (c == OPT_BEFORE || c == OPT_AFTER)
-			p->before = c == OPT_BEFORE;
-	}
-	if (optind < argc)
-		return cli_usage(cmd, "unexpected argument '%s'", argv[optind]);
-	if (p->json && p->dot)
+	if (!status && p->json && p->dot)
 		return cli_usage(cmd, "--dot and --json are two forms; one of them");
-	return p->open.model ? CLI_OK : cli_usage(cmd, "-m is missing");
+	return !status && p->before && after ? cli_usage(cmd, "--before and --after are two lists; one of them")
+					     : status;
 }
 
 int cmd_inspect_graph(int argc, char **argv)

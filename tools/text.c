@@ -30,3 +30,16 @@ int text_read(const char *path, struct buf *b, struct error *e)
 		(void)fclose(f);
 	return rc;
 }
+
+int text_tokens(const struct model *m, const char *path, struct tokens *out, struct error *e)
+{
+	struct buf b;
+	int rc;
+
+	buf_init(&b, MEM_TOOL, TEXT_LIMIT_BYTES);
+	rc = text_read(path, &b, e);
+	if (!rc)
+		rc = model_tokens_from_text(m, b.data, b.len, out, e);
+	buf_finish(&b);
+	return rc;
+}

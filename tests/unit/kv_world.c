@@ -78,6 +78,12 @@ void world_open(struct world *w)
 	world_reopen(w);
 }
 
+uint32_t world_begin(struct world *w)
+{
+	world_open(w);
+	return prefix_tenant(w->prefix, "t");
+}
+
 void world_close(struct world *w)
 {
 	prefix_destroy(w->prefix);

@@ -29,6 +29,7 @@ struct seq {
 
 /* Members of w->config that are set before stay; n_groups, page_tokens, n_pages and window are the caller's. */
 void world_open(struct world *w);
+uint32_t world_begin(struct world *w); /* opens it; the number of a tenant "t" */
 void world_reopen(struct world *w); /* another prefix cache over the same pages and tiers */
 void world_close(struct world *w);  /* checks that every page came back */
 struct kv_tier_config world_tier(const struct world *w, const char *path, uint64_t limit_bytes);

@@ -12,6 +12,16 @@ static graph_tensor norm(struct graph *g, graph_tensor x)
 	return graph_rmsnorm(g, x, world_vector(g, (uint32_t)graph_width(g, x), 9), 1e-5);
 }
 
+/* One node, with the bias inside (TNP_NONE: none). */
+static graph_tensor product(
+	struct graph *g, graph_tensor x, uint32_t rows, graph_tensor w, graph_tensor bias)
+{
+	graph_tensor y = graph_rows(g, TNP_N_TOKENS, rows);
+
+	graph_node(g, TNP_OP_LINEAR, (graph_tensor[]){ x, w, bias }, 3, &y, 1);
+	return y;
+}
+
 /* ---- fold_constants ------------------------------------------------------------------------------------------------- */
 
 static void over_weights(struct graph *g, uint64_t seed)
@@ -26,23 +36,20 @@ static void over_weights(struct graph *g, uint64_t seed)
 	v = graph_rows(g, 4, 8);
 	graph_node(g, TNP_OP_SCALE, &z, 1, &v, 1);
 	graph_attr_float(g, TNP_A_SCALE, 0.5);
-	y = graph_rows(g, TNP_N_TOKENS, 4);
-	graph_node(g, TNP_OP_LINEAR, (graph_tensor[]){ x, v }, 2, &y, 1);
-	graph_out(g, y);
+	graph_out(g, product(g, x, 4, v, TNP_NONE));
 }
 
 /* By hand what over_weights comes to. */
 static void weights_folded(struct graph *g, uint64_t seed)
 {
-	graph_tensor x = world_input(g), w = world_matrix(g, 4, 8, 1), y = graph_rows(g, TNP_N_TOKENS, 4);
+	graph_tensor x = world_input(g), w = world_matrix(g, 4, 8, 1);
 	float v[32], *from = g->constants + g->tensors[w].offset / sizeof(float);
 
 	(void)seed;
 	for (uint32_t i = 0; i < 32; i++)
 		v[i] = 0.5f * from[i % 4 * 8 + i / 4];
 	w = graph_constant_shaped(g, v, 2, (int64_t[TNP_MAX_RANK]){ 4, 8 });
-	graph_node(g, TNP_OP_LINEAR, (graph_tensor[]){ x, w }, 2, &y, 1);
-	graph_out(g, y);
+	graph_out(g, product(g, x, 4, w, TNP_NONE));
 }
 
 static void sum_of_weights(struct graph *g, uint64_t seed)
@@ -199,12 +206,11 @@ static void qkv(struct graph *g, uint64_t kind)
 	graph_tensor x = world_input(g), part[3], other = kind == QKV_OTHER_ROWS ? norm(g, x) : x;
 
 	for (uint32_t i = 0; i < 3; i++) {
-		graph_tensor in[] = { i == 2 ? other : x, world_matrix(g, i ? 4 : 8, 8, i), TNP_NONE };
+		bool biased = kind == QKV_BIASED || (kind == QKV_SOME_BIASED && !i);
+		uint32_t rows = i ? 4 : 8;
 
-		if (kind == QKV_BIASED || (kind == QKV_SOME_BIASED && !i))
-			in[2] = world_vector(g, i ? 4 : 8, 10 + i);
-		part[i] = graph_rows(g, TNP_N_TOKENS, i ? 4 : 8);
-		graph_node(g, TNP_OP_LINEAR, in, 3, &part[i], 1);
+		part[i] = product(g, i == 2 ? other : x, rows, world_matrix(g, rows, 8, i),
+			biased ? world_vector(g, rows, 10 + i) : TNP_NONE);
 	}
 	if (kind == QKV_READ_ELSEWHERE)
 		graph_out(g, part[1]);
@@ -235,12 +241,9 @@ static void glu(struct graph *g, uint64_t kind)
 		     up = kind == GLU_SAME ? gate : world_linear(g, y, 16, 2), a = gate;
 
 	if (kind == GLU_ONE_BIAS)
-		graph_node(g, TNP_OP_LINEAR,
-			(graph_tensor[]){ x, world_matrix(g, 16, 8, 4), world_vector(g, 16, 5) }, 3,
-			(graph_tensor[]){ gate = graph_rows(g, TNP_N_TOKENS, 16) }, 1);
+		gate = product(g, x, 16, world_matrix(g, 16, 8, 4), world_vector(g, 16, 5));
 	if (kind == GLU_ACT_INSIDE) {
-		graph_node(g, TNP_OP_LINEAR, (graph_tensor[]){ x, world_matrix(g, 16, 8, 4) }, 2,
-			(graph_tensor[]){ a = graph_rows(g, TNP_N_TOKENS, 16) }, 1);
+		a = world_linear(g, x, 16, 4);
 		graph_attr_int(g, TNP_A_ACT, TNP_ACT_GELU_TANH);
 	} else if (kind != GLU_NO_ACT) {
 		a = world_act(g, gate, TNP_ACT_SILU);

@@ -15,8 +15,7 @@ static void a_prefix_is_shared_to_the_last_token(void **st)
 	uint32_t t;
 
 	(void)st;
-	world_open(&w);
-	t = prefix_tenant(w.prefix, "t");
+	t = world_begin(&w);
 	text_make(a, 30, 100);
 	assert_int_equal(seq_run(&w, t, 0, a, 21), 0);
 	assert_int_equal(world_found(&w, t, a, 30), 21); /* five pages and one token of the sixth */
@@ -78,8 +77,7 @@ static void a_longer_page_supersedes_a_shorter(void **st)
 	uint32_t t;
 
 	(void)st;
-	world_open(&w);
-	t = prefix_tenant(w.prefix, "t");
+	t = world_begin(&w);
 	text_make(a, 40, 1);
 	(void)seq_run(&w, t, 0, a, 6);
 	assert_int_equal(seq_run(&w, t, 0, a, 7), 6);
@@ -115,8 +113,7 @@ static void twins_are_exchanged(bool invariant)
 	uint32_t t;
 
 	w.config.invariant = invariant;
-	world_open(&w);
-	t = prefix_tenant(w.prefix, "t");
+	t = world_begin(&w);
 	text_make(a, 22, 1);
 	for (int i = 0; i < 2; i++)
 		seq_begin(&w, &s[i], t, 0, a, 22);
@@ -150,8 +147,7 @@ static void idle_twins_give_way(void **st)
 	uint32_t t;
 
 	(void)st;
-	world_open(&w);
-	t = prefix_tenant(w.prefix, "t");
+	t = world_begin(&w);
 	text_make(a, 24, 1);
 	text_make(b, 8, 900);
 	for (int i = 0; i < 2; i++)
@@ -195,8 +191,7 @@ static void partial_twins_stay_two(void **st)
 		uint32_t t;
 
 		w.config.invariant = invariant;
-		world_open(&w);
-		t = prefix_tenant(w.prefix, "t");
+		t = world_begin(&w);
 		for (int i = 0; i < 2; i++) {
 			text_make(text[i], 12, 1);
 			text[i][6] += i;
@@ -232,8 +227,7 @@ static void a_page_is_not_taken_twice(void **st)
 	uint32_t t;
 
 	(void)st;
-	world_open(&w);
-	t = prefix_tenant(w.prefix, "t");
+	t = world_begin(&w);
 	text_make(a, 12, 1);
 	seq_begin(&w, &s, t, 0, a, 12);
 	assert_true(seq_compute(&w, &s, 12));
@@ -289,8 +283,7 @@ static void the_least_worth_goes_first(void **st)
 	uint32_t t;
 
 	(void)st;
-	world_open(&w);
-	t = prefix_tenant(w.prefix, "t");
+	t = world_begin(&w);
 	for (int32_t i = 0; i < 4; i++) {
 		text_make(a[i], 17, i * 1000);
 		(void)seq_run(&w, t, i == 2 || i == 3, a[i], 16); /* 0, 1 online; 2, 3 offline */
@@ -328,8 +321,7 @@ static void what_is_leased_stays(void **st)
 	uint32_t t;
 
 	(void)st;
-	world_open(&w);
-	t = prefix_tenant(w.prefix, "t");
+	t = world_begin(&w);
 	text_make(a, 33, 1);
 	(void)seq_run(&w, t, 0, a, 32);
 	seq_begin(&w, &s, t, 1, a, 18); /* four whole pages and a copy of the fifth */
@@ -366,8 +358,7 @@ static void room_is_made_for_a_copy(void **st)
 	uint32_t t;
 
 	(void)st;
-	world_open(&w);
-	t = prefix_tenant(w.prefix, "t");
+	t = world_begin(&w);
 	text_make(a, 16, 1);
 	text_make(b, 16, 900);
 	(void)seq_run(&w, t, 0, a, 8);
@@ -398,8 +389,7 @@ static void old_nodes_make_room_for_new(void **st)
 
 	(void)st;
 	w.config.max_node_bytes = 20000;
-	world_open(&w);
-	t = prefix_tenant(w.prefix, "t");
+	t = world_begin(&w);
 	for (int32_t i = 0; i < 200; i++) {
 		text_make(a, 17, i * 100);
 		(void)seq_run(&w, t, 0, a, 16);
@@ -426,8 +416,7 @@ static void pins_hold_and_are_limited(void **st)
 
 	(void)st;
 	w.config.max_pinned_pages = 5;
-	world_open(&w);
-	t = prefix_tenant(w.prefix, "t");
+	t = world_begin(&w);
 	u = prefix_tenant(w.prefix, "u");
 	text_make(a, 60, 1);
 	memcpy(b, a, sizeof b);
@@ -475,8 +464,7 @@ static void windows_count_what_the_next_token_sees(void **st)
 	uint32_t t;
 
 	(void)st;
-	world_open(&w);
-	t = prefix_tenant(w.prefix, "t");
+	t = world_begin(&w);
 	text_make(a, 60, 1);
 	seq_begin(&w, &s, t, 0, a, 41);
 	assert_true(seq_compute(
@@ -536,8 +524,7 @@ static void windows_give_back_while_in_use(void **st)
 
 	(void)st;
 	w.config.max_pinned_pages = 16; /* of 64; of the window's 8 in proportion: 2 */
-	world_open(&w);
-	t = prefix_tenant(w.prefix, "t");
+	t = world_begin(&w);
 	text_make(a, 200, 1);
 	text_make(b, 12, 900);
 	(void)seq_run(&w, t, 0, b, 12);
@@ -569,8 +556,7 @@ static void a_model_of_windows_only(void **st)
 	uint32_t t;
 
 	(void)st;
-	world_open(&w);
-	t = prefix_tenant(w.prefix, "t");
+	t = world_begin(&w);
 	for (int32_t i = 0; i < 20; i++) {
 		text_make(a, 400, i * 1000);
 		(void)seq_run(&w, t, 0, a, 400);
@@ -859,8 +845,7 @@ static void a_big_tree_is_quick(void **st)
 	uint32_t t;
 
 	(void)st;
-	world_open(&w);
-	t = prefix_tenant(w.prefix, "t");
+	t = world_begin(&w);
 	offer_us = big_tree_grow(&w, t, text);
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		start_ns = clock_now_ns();
