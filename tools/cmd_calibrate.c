@@ -20,7 +20,8 @@ struct calibrate {
 	bool json;
 	struct score score;
 	struct tokens text;
-	uint32_t n, window, n_windows, done; /* tokens; of a window; windows */
+	struct texts texts;		     /* of an encoder, in place of `text` */
+	uint32_t n, window, n_windows, done; /* tokens; of a window; windows, or an encoder's texts */
 	int32_t *ids;			     /* [window] */
 	double **sum;			     /* [taps][width] of squares */
 	uint64_t *n_rows;		     /* [taps] */
@@ -31,10 +32,11 @@ static int help(void)
 	(void)fputs(
 		"usage: tenon calibrate -m MODEL -f TEXT -o FILE [OPTION]...\n\n"
 		"Measures over a text how much each column of each weight matrix matters (the mean square of what it multiplies)\n"
-		"and writes that for tenon quantize --importance. Take text of the kind that the model will see.\n\n" OPEN_MODEL_HELP
+		"and writes that for tenon quantize --importance. Take text of the kind that the model will see;\n"
+		"for an encoder each line is a text of its own.\n\n" OPEN_MODEL_HELP
 		"  -f, --file TEXT          a file of UTF-8 text; - is standard input\n"
 		"  -o, --output FILE        the file to write\n"
-		"      --ctx N              tokens of a window (default: 512, or what the model has)\n"
+		"      --ctx N              tokens of a window (default: 512, or what the model has); encoders take whole lines\n"
 		"      --tokens N           stop after so many tokens (default: the whole text)\n"
 		"      --json               one JSON object\n\n"
 		"examples:\n"
@@ -46,6 +48,15 @@ static int help(void)
 
 /* ---- text and memory -------------------------------------------------------------------------------------------------- */
 
+static int take_texts(struct calibrate *c, struct error *e)
+{
+	int rc = texts_read(c->score.m, c->file, MIN_OF(c->most_tokens, (uint64_t)INT32_MAX), &c->texts, e);
+
+	c->n = (uint32_t)c->texts.n_tokens;
+	c->n_windows = (uint32_t)c->texts.n;
+	return rc;
+}
+
 static int take_text(struct calibrate *c, struct error *e)
 {
 	int rc = text_tokens(c->score.m, c->file, &c->text, e);
@@ -54,6 +65,7 @@ static int take_text(struct calibrate *c, struct error *e)
 		return rc;
 	c->n = (uint32_t)MIN_OF(MIN_OF((uint64_t)c->text.n, (uint64_t)INT32_MAX), c->most_tokens);
 	c->window = MIN_OF(MIN_OF((uint32_t)c->ctx, model_info(c->score.m)->n_ctx), c->n);
+	c->n_windows = c->n >= 2 ? (c->n + c->window - 1) / c->window : 0;
 	return c->n >= 2 ? TENON_OK
 			 : error_set(e, TENON_E_INVALID, "text: has %u tokens; at least 2 are needed", c->n);
 }
@@ -63,7 +75,6 @@ static int take_memory(struct calibrate *c, struct error *e)
 	size_t n = model_n_taps(c->score.m);
 	bool ok;
 
-	c->n_windows = (c->n + c->window - 1) / c->window;
 	c->ids = mem_zalloc(MEM_TOOL, c->window, sizeof *c->ids);
 	c->sum = mem_zalloc(MEM_TOOL, n, sizeof *c->sum);
 	c->n_rows = mem_zalloc(MEM_TOOL, n, sizeof *c->n_rows);
@@ -83,6 +94,7 @@ static void finish(struct calibrate *c)
 	mem_free(c->n_rows);
 	mem_free(c->ids);
 	tokens_finish(&c->text);
+	texts_finish(&c->texts);
 	score_close(&c->score);
 }
 
@@ -108,6 +120,22 @@ static int take_rows(void *ctx, uint32_t first, const float *rows, uint32_t n, s
 	}
 	return session_interrupted() ? error_set(e, TENON_E_CANCELLED, "interrupted; nothing was written")
 				     : TENON_OK;
+}
+
+static int run_texts(struct calibrate *c, struct error *e)
+{
+	int rc = TENON_OK;
+
+	for (c->done = 0; c->done < c->n_windows && !rc; c->done++) {
+		const struct tokens *t = &c->texts.t[c->done];
+
+		cli_progress("calibrate", (double)c->done / c->n_windows);
+		rc = score_embed(&c->score, t->id, (uint32_t)t->n, e);
+		if (!rc)
+			rc = take_rows(c, 0, NULL, 0, e);
+	}
+	cli_progress_end();
+	return rc;
 }
 
 /* Windows as tenon perplexity has them; the last may be short. */
@@ -206,13 +234,13 @@ int cmd_calibrate(int argc, char **argv)
 	session_catch_int();
 	(void)signal(SIGXFSZ, SIG_IGN);
 	c.open.o.taps = MODEL_TAPS_LINEAR;
-	rc = score_open(&c.open, 0, SCORE_OUT, &c.score, &e);
+	rc = score_open(&c.open, 0, SCORE_OUT, true, &c.score, &e);
 	if (!rc)
-		rc = take_text(&c, &e);
+		rc = model_info(c.score.m)->is_encoder ? take_texts(&c, &e) : take_text(&c, &e);
 	if (!rc)
 		rc = take_memory(&c, &e);
 	if (!rc)
-		rc = run_windows(&c, &e);
+		rc = model_info(c.score.m)->is_encoder ? run_texts(&c, &e) : run_windows(&c, &e);
 	if (!rc)
 		rc = write_file(&c, &n, &e);
 	if (!rc && c.json)

@@ -19,6 +19,7 @@ enum {
 	OPT_TOKENS,
 	OPT_GREEDY,
 	TOKENS = 256,
+	TEXTS_TOKENS = 4096, /* of an encoder's texts */
 	GREEDY = 32,
 	SHOWN = 12
 };
@@ -37,6 +38,7 @@ struct args {
 	struct diff d;
 	int32_t *id; /* [n] */
 	uint32_t n;
+	struct texts texts; /* encoders, in place of id */
 };
 
 static int help(void)
@@ -45,14 +47,15 @@ static int help(void)
 		"usage: tenon diff -m MODEL [-m MODEL] -f TEXT|--text TEXT|--ids N,N,... [--a SPEC] [--b SPEC] [OPTION]...\n\n"
 		"Computes the same tokens in two ways and shows the error behind each part of each layer, worst first, and what it\n"
 		"does to the scores: mean KL divergence, how often the best token is the same, the largest margin that was\n"
-		"overturned, and where greedy output parts. a is the reference.\n\n"
+		"overturned, and where greedy output parts. Of an encoder each line is a text; it shows the cosine of the two\n"
+		"embeddings. a is the reference.\n\n"
 		"  -m, --model MODEL        a GGUF file or a name that scripts/fetch-model knows; a second one is for b\n"
 		"      --a SPEC, --b SPEC   KEY=VALUE,... of backend, precision, kv, isa, passes, threads: as --backend and so on elsewhere.\n"
 		"                           Precision is exact for a; for b it is fast, with a second model exact\n"
 		"  -f, --file TEXT          a file of UTF-8 text; - is standard input\n"
 		"      --text TEXT          the text itself\n"
 		"      --ids N,N,...        token ids\n"
-		"      --tokens N           at most so many tokens of it (default 256)\n"
+		"      --tokens N           at most so many tokens of it (default 256; of an encoder 4096)\n"
 		"      --greedy N           then let both go on for at most N tokens, until they part (default 32)\n"
 		"      --json               one JSON object\n\n"
 		"examples:\n"
@@ -213,7 +216,7 @@ static int ids_of_text(struct args *a, struct error *e)
 			 : model_tokens_from_text(m, a->text, strlen(a->text), &t, e);
 
 	if (!rc) {
-		a->n = (uint32_t)MIN_OF(t.n, (size_t)a->tokens);
+		a->n = (uint32_t)MIN_OF(t.n, (size_t)INT32_MAX);
 		a->id = mem_zalloc(MEM_TOOL, a->n, sizeof *a->id);
 		rc = a->id ? TENON_OK : error_set(e, TENON_E_NOMEM, "no memory for %u tokens", a->n);
 	}
@@ -223,6 +226,15 @@ static int ids_of_text(struct args *a, struct error *e)
 	return rc;
 }
 
+static int take_texts(struct args *a, struct error *e)
+{
+	const struct model *m = a->d.side[0].m;
+	uint64_t most = a->tokens ? a->tokens : TEXTS_TOKENS;
+
+	return a->file ? texts_read(m, a->file, most, &a->texts, e)
+		       : texts_from(m, a->text, strlen(a->text), most, &a->texts, e);
+}
+
 /* Ids that both models have, as many as both contexts hold. */
 static int take_tokens(struct args *a, struct error *e)
 {
@@ -230,7 +242,7 @@ static int take_tokens(struct args *a, struct error *e)
 
 	if (rc)
 		return rc;
-	a->n = (uint32_t)MIN_OF((uint64_t)a->n, a->tokens);
+	a->n = (uint32_t)MIN_OF((uint64_t)a->n, a->tokens ? a->tokens : TOKENS);
 	for (int i = 0; i < 2; i++)
 		a->n = MIN_OF(a->n, model_info(a->d.side[i].m)->n_ctx);
 	return a->n ? TENON_OK : error_set(e, TENON_E_INVALID, "text: has no tokens");
@@ -266,17 +278,20 @@ static json_t *parting_json(const struct diff_parting *p)
 		p->margin);
 }
 
-static void report_json(const struct diff *d)
+static void json_of_texts(const struct diff *d, json_t *o)
 {
-	json_t *layers = json_array(), *o;
+	(void)json_object_set_new(o, "texts", json_integer((json_int_t)d->n));
+	(void)json_object_set_new(o, "embedding",
+		json_pack("{s:f, s:f}", "rms", diff_relative(&d->logits), "max", d->logits.most));
+	(void)json_object_set_new(o, "cosine",
+		json_pack("{s:f, s:f, s:i}", "mean", d->cosine / (double)d->n, "least", d->cosine_least, "at",
+			(int)d->cosine_at));
+}
+
+static void json_of_scores(const struct diff *d, json_t *o)
+{
 	bool flipped = d->n_same < d->n, parted = d->n_greedy_same < d->n_greedy;
 
-	for (size_t i = 0; i < d->n_parts; i++)
-		(void)json_array_append_new(layers,
-			json_pack("{s:i, s:s, s:f, s:f}", "layer", d->part[i].layer, "part", d->part[i].word,
-				"rms", diff_relative(&d->part[i].sum), "max", d->part[i].sum.most));
-	o = json_pack("{s:o, s:o, s:I, s:o}", "a", side_json(&d->side[0]), "b", side_json(&d->side[1]),
-		"tokens", (json_int_t)d->n, "layers", layers);
 	(void)json_object_set_new(o, "logits",
 		json_pack("{s:f, s:f}", "rms", diff_relative(&d->logits), "max", d->logits.most));
 	(void)json_object_set_new(o, "kl",
@@ -289,6 +304,22 @@ static void report_json(const struct diff *d)
 	(void)json_object_set_new(o, "greedy",
 		json_pack("{s:i, s:i, s:o}", "tokens", (int)d->n_greedy, "same", (int)d->n_greedy_same,
 			"parting", parted ? parting_json(&d->greedy) : json_null()));
+}
+
+static void report_json(const struct diff *d, bool encoder)
+{
+	json_t *layers = json_array(), *o;
+
+	for (size_t i = 0; i < d->n_parts; i++)
+		(void)json_array_append_new(layers,
+			json_pack("{s:i, s:s, s:f, s:f}", "layer", d->part[i].layer, "part", d->part[i].word,
+				"rms", diff_relative(&d->part[i].sum), "max", d->part[i].sum.most));
+	o = json_pack("{s:o, s:o, s:I, s:o}", "a", side_json(&d->side[0]), "b", side_json(&d->side[1]),
+		"tokens", (json_int_t)(encoder ? d->n_tokens : d->n), "layers", layers);
+	if (encoder)
+		json_of_texts(d, o);
+	else
+		json_of_scores(d, o);
 	cli_print_json(o);
 }
 
@@ -322,13 +353,8 @@ static void print_parting(const struct diff *d, const struct diff_parting *p)
 	(void)printf(", margin %.4f\n", p->margin);
 }
 
-static void report_text(const struct diff *d)
+static void print_parts(const struct diff *d)
 {
-	print_side("a", &d->side[0]);
-	print_side("b", &d->side[1]);
-	(void)printf(
-		"%llu tokens; error behind each part, worst first (relative root mean square, largest):\n",
-		(unsigned long long)d->n);
 	for (size_t i = 0; i < d->n_parts && i < SHOWN; i++) {
 		const struct diff_part *p = &d->part[i];
 		char where[64];
@@ -336,6 +362,18 @@ static void report_text(const struct diff *d)
 		(void)snprintf(where, sizeof where, p->layer < 0 ? "%s" : "%s, layer %d", p->word, p->layer);
 		(void)printf("  %-20s %.6f  %.4g\n", where, diff_relative(&p->sum), p->sum.most);
 	}
+}
+
+static void print_texts(const struct diff *d)
+{
+	(void)printf("embeddings: relative error %.6f, largest %.4g\n", diff_relative(&d->logits),
+		d->logits.most);
+	(void)printf("mean cosine %.7f, least %.7f of text %u of %llu\n", d->cosine / (double)d->n,
+		d->cosine_least, d->cosine_at + 1, (unsigned long long)d->n);
+}
+
+static void print_scores(const struct diff *d)
+{
 	(void)printf(
 		"scores: relative error %.6f, largest %.4g\n", diff_relative(&d->logits), d->logits.most);
 	(void)printf("mean KL %.6f nats, largest %.6f behind token %u\n", d->kl / (double)d->n, d->kl_most,
@@ -356,12 +394,26 @@ static void report_text(const struct diff *d)
 	}
 }
 
+static void report_text(const struct diff *d, bool encoder)
+{
+	print_side("a", &d->side[0]);
+	print_side("b", &d->side[1]);
+	(void)printf(
+		"%llu tokens; error behind each part, worst first (relative root mean square, largest):\n",
+		(unsigned long long)(encoder ? d->n_tokens : d->n));
+	print_parts(d);
+	if (encoder)
+		print_texts(d);
+	else
+		print_scores(d);
+}
+
 /* ---- the command ------------------------------------------------------------------------------------------------------ */
 
 static int open_sides(struct args *a, struct error *e)
 {
 	for (int i = 0; i < 2; i++) {
-		int rc = score_open(&a->side[i].open, 0, SCORE_OUT, &a->d.side[i], e);
+		int rc = score_open(&a->side[i].open, 0, SCORE_OUT, true, &a->d.side[i], e);
 
 		if (rc) {
 			error_prefix(e, "%s: ", i ? "b" : "a");
@@ -371,29 +423,55 @@ static int open_sides(struct args *a, struct error *e)
 	return diff_begin(&a->d, e);
 }
 
+/* Ids given by hand are one text. */
+static int compare_texts(struct args *a, struct error *e)
+{
+	struct tokens given = { 0 };
+	struct texts one = { .t = &given, .n = 1 };
+	int rc = a->ids ? take_tokens(a, e) : take_texts(a, e);
+
+	given.id = a->id;
+	given.n = a->n;
+	return rc ? rc : diff_run_texts(&a->d, a->ids ? &one : &a->texts, e);
+}
+
+static int compare(struct args *a, struct error *e)
+{
+	int rc = take_tokens(a, e);
+
+	return rc ? rc : diff_run(&a->d, a->id, a->n, (uint32_t)a->greedy, e);
+}
+
+static int work(struct args *a, struct error *e)
+{
+	int rc = open_sides(a, e);
+	bool encoder = !rc && model_info(a->d.side[0].m)->is_encoder;
+
+	if (!rc)
+		rc = encoder ? compare_texts(a, e) : compare(a, e);
+	cli_progress_end();
+	if (rc)
+		return rc;
+	qsort(a->d.part, a->d.n_parts, sizeof *a->d.part, worse_first);
+	if (a->json)
+		report_json(&a->d, encoder);
+	else
+		report_text(&a->d, encoder);
+	return rc;
+}
+
 int cmd_diff(int argc, char **argv)
 {
-	struct args a = { .tokens = TOKENS, .greedy = GREEDY };
+	struct args a = { .greedy = GREEDY };
 	struct error e = { 0 };
 	int status = parse(argc, argv, &a), rc = TENON_OK;
 
 	if (!status) {
 		session_catch_int();
-		rc = open_sides(&a, &e);
-		if (!rc)
-			rc = take_tokens(&a, &e);
-		if (!rc)
-			rc = diff_run(&a.d, a.id, a.n, (uint32_t)a.greedy, &e);
-		cli_progress_end();
-		if (!rc) {
-			qsort(a.d.part, a.d.n_parts, sizeof *a.d.part, worse_first);
-			if (a.json)
-				report_json(&a.d);
-			else
-				report_text(&a.d);
-		}
+		rc = work(&a, &e);
 	}
 	diff_finish(&a.d);
+	texts_finish(&a.texts);
 	mem_free(a.id);
 	for (int i = 0; i < 2; i++) {
 		score_close(&a.d.side[i]);

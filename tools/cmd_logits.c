@@ -203,7 +203,8 @@ int cmd_logits(int argc, char **argv)
 	if (status)
 		return status < 0 ? CLI_OK : status;
 	l.top = a.top;
-	status = score_open(&a.open, a.ctx, a.chunk, &l.score, &e) ? cli_fail_error("logits", &e) : run_all(&l, a.full, &e);
+	status = score_open(&a.open, a.ctx, a.chunk, false, &l.score, &e) ? cli_fail_error("logits", &e)
+									   : run_all(&l, a.full, &e);
 	score_close(&l.score);
 	return status;
 }

@@ -181,7 +181,7 @@ int cmd_perplexity(int argc, char **argv)
 	if (status)
 		return status < 0 ? CLI_OK : status;
 	session_catch_int();
-	rc = score_open(&p.open, p.ctx, SCORE_TOKENS, &p.score, &e);
+	rc = score_open(&p.open, p.ctx, SCORE_TOKENS, false, &p.score, &e);
 	if (!rc)
 		rc = take_text(&p, &e);
 	if (!rc)

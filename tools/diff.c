@@ -131,10 +131,11 @@ static void row_add(struct diff *d, const float *a, const float *b, uint32_t n, 
 
 /* ---- steps ---------------------------------------------------------------------------------------------------------------- */
 
-static int step_both(struct diff *d, const int32_t *ids, uint32_t past, uint32_t n, struct error *e)
+static int step_both(
+	struct diff *d, const int32_t *ids, uint32_t past, uint32_t n, uint32_t n_out, struct error *e)
 {
 	for (int i = 0; i < 2; i++) {
-		int rc = score_step(&d->side[i], ids, past, n, n, e);
+		int rc = score_step(&d->side[i], ids, past, n, n_out, e);
 
 		if (rc) {
 			error_prefix(e, "%s: ", i ? "b" : "a");
@@ -160,7 +161,7 @@ static int go_on(struct diff *d, uint32_t past, uint32_t last_row, uint32_t n_gr
 			return TENON_OK;
 		if (d->n_greedy_same + 1 == d->n_greedy)
 			continue;
-		rc = step_both(d, &d->greedy.a, past++, 1, e);
+		rc = step_both(d, &d->greedy.a, past++, 1, 1, e);
 		if (rc)
 			return rc;
 		last_row = 0;
@@ -177,7 +178,7 @@ int diff_run(struct diff *d, const int32_t *ids, uint32_t n, uint32_t n_greedy, 
 
 		len = MIN_OF(n - past, (uint32_t)SCORE_OUT);
 		cli_progress("diff", (double)past / n);
-		rc = step_both(d, ids + past, past, len, e);
+		rc = step_both(d, ids + past, past, len, len, e);
 		if (rc)
 			return rc;
 		parts_add(d);
@@ -186,4 +187,41 @@ int diff_run(struct diff *d, const int32_t *ids, uint32_t n, uint32_t n_greedy, 
 				d->side[1].rows + (size_t)i * n_vocab, n_vocab, past + i);
 	}
 	return go_on(d, n, len - 1, n_greedy, e);
+}
+
+static double cosine(const float *a, const float *b, uint32_t n)
+{
+	double dot = 0, aa = 0, bb = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		dot += (double)a[i] * b[i];
+		aa += (double)a[i] * a[i];
+		bb += (double)b[i] * b[i];
+	}
+	return aa > 0 && bb > 0 ? fmin(dot / sqrt(aa * bb), 1) : 0;
+}
+
+int diff_run_texts(struct diff *d, const struct texts *t, struct error *e)
+{
+	uint32_t width = score_width(&d->side[0]);
+
+	for (size_t i = 0; i < t->n; i++) {
+		const float *a = d->side[0].rows, *b = d->side[1].rows;
+		int rc = step_both(d, t->t[i].id, 0, (uint32_t)t->t[i].n, 1, e);
+		double c = rc ? 0 : cosine(a, b, width);
+
+		if (rc)
+			return rc;
+		cli_progress("diff", (double)i / (double)t->n);
+		parts_add(d);
+		sum_add(&d->logits, a, b, width);
+		d->cosine += c;
+		if (!i || c < d->cosine_least) {
+			d->cosine_least = c;
+			d->cosine_at = (uint32_t)i;
+		}
+		d->n_tokens += t->t[i].n;
+		d->n++;
+	}
+	return TENON_OK;
 }

@@ -2,6 +2,7 @@
  * embed.h: texts are put into steps in their order, as many as tokens and places allow.
  */
 #include "tools/embed.h"
+#include "tools/text.h"
 #include <string.h>
 
 void embed_text_finish(struct embed_text *t)
@@ -45,16 +46,6 @@ void embedder_close(struct embedder *m)
 
 /* ---- tokens ------------------------------------------------------------------------------------------------------- */
 
-/* What the tokenizer puts behind a text stays behind a cut one. */
-static void cut(const struct embedder *m, struct tokens *ids)
-{
-	uint32_t most = model_info(m->m)->n_ctx;
-
-	if (tokenizer_adds_eos(model_tokenizer(m->m)))
-		ids->id[most - 1] = ids->id[ids->n - 1];
-	ids->n = most;
-}
-
 static void tokenise(const struct embedder *m, struct embed_text *t)
 {
 	const json_t *text = json_object_get(t->in, "text");
@@ -66,7 +57,7 @@ static void tokenise(const struct embedder *m, struct embed_text *t)
 	if (!t->ids.n)
 		(void)error_set(&t->e, TENON_E_INVALID, "text: is empty, and the model adds no token to it");
 	else if (t->ids.n > most && m->truncate)
-		cut(m, &t->ids);
+		text_cut(m->m, &t->ids);
 	else if (t->ids.n > most)
 		(void)error_set(&t->e, TENON_E_TOO_LONG,
 			"text: %zu tokens, the model takes %u; shorten it, or ask for --truncate", t->ids.n,

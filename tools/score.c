@@ -16,12 +16,19 @@ static void scatter(uint32_t *order, uint32_t n)
 				order[at++] = i;
 }
 
+uint32_t score_width(const struct score *s)
+{
+	const struct model_info *i = model_info(s->m);
+
+	return i->is_encoder ? i->d_model : i->n_vocab;
+}
+
 static int take_memory(struct score *s, struct error *e)
 {
 	const struct model_info *i = model_info(s->m);
 	uint32_t most = i->n_ctx / i->page_tokens + 1;
 
-	s->rows = mem_zalloc(MEM_TOOL, (size_t)SCORE_OUT * i->n_vocab, sizeof *s->rows);
+	s->rows = mem_zalloc(MEM_TOOL, (size_t)SCORE_OUT * score_width(s), sizeof *s->rows);
 	for (uint32_t g = 0; g < i->n_groups; g++) {
 		s->order[g] = mem_zalloc(MEM_TOOL, i->n_pages[g], sizeof *s->order[g]);
 		s->pages[g] = mem_zalloc(MEM_TOOL, most, sizeof *s->pages[g]);
@@ -32,7 +39,8 @@ static int take_memory(struct score *s, struct error *e)
 	return s->rows ? TENON_OK : error_set(e, TENON_E_NOMEM, "no memory for rows of scores");
 }
 
-int score_open(struct open_options *o, uint64_t n_ctx, uint64_t chunk, struct score *s, struct error *e)
+int score_open(struct open_options *o, uint64_t n_ctx, uint64_t chunk, bool encoders_too, struct score *s,
+	struct error *e)
 {
 	int rc;
 
@@ -43,7 +51,7 @@ int score_open(struct open_options *o, uint64_t n_ctx, uint64_t chunk, struct sc
 	o->o.n_ctx = (uint32_t)n_ctx;
 	rc = open_model(o, &s->opened, e);
 	s->m = s->opened.model;
-	if (!rc && model_info(s->m)->is_encoder)
+	if (!rc && model_info(s->m)->is_encoder && !encoders_too)
 		rc = error_set(e, TENON_E_UNSUPPORTED,
 			"model '%s': an encoder gives embeddings, not text; see tenon embed",
 			model_info(s->m)->name);
@@ -95,6 +103,11 @@ int score_step(struct score *s, const int32_t *ids, uint32_t past, uint32_t n, u
 	fill_pages(s, &q);
 	rc = model_step(s->m, &q, 1, e);
 	return !rc && q.rc ? error_set(e, q.rc, "ids: %s", error_meaning(q.rc)) : rc;
+}
+
+int score_embed(struct score *s, const int32_t *ids, uint32_t n, struct error *e)
+{
+	return score_step(s, ids, 0, n, 1, e);
 }
 
 int score_run(struct score *s, const int32_t *ids, uint32_t n, uint32_t n_rows, score_fn *fn, void *ctx,
