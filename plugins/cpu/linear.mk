@@ -9,7 +9,7 @@ if HOST_X86_64
 noinst_LTLIBRARIES += liblinear_avx2.la
 liblinear_avx2_la_SOURCES = plugins/cpu/linear_avx2.c plugins/cpu/linear_avx2.h plugins/cpu/linear_avx2_codes.h \
 	plugins/cpu/linear_avx2_act.c plugins/cpu/linear_avx2_pack.c plugins/cpu/linear_avx2_i8.c \
-	plugins/cpu/linear_avx2_i16.c plugins/cpu/linear_avx2_f32.c
+	plugins/cpu/linear_avx2_i16.c plugins/cpu/linear_avx2_f32.c plugins/cpu/linear_avx2_float.c
 liblinear_avx2_la_CFLAGS = $(AM_CFLAGS) -mavx2 -mfma -mf16c -ffp-contract=off
 
 noinst_LTLIBRARIES += liblinear_vnni.la

@@ -120,10 +120,13 @@ uint32_t avx2_act_class(uint32_t type, uint32_t precision, uint32_t n, uint32_t 
 
 uint64_t avx2_weight_bytes(uint32_t type, uint32_t precision, uint32_t n, uint32_t k)
 {
+	const uint64_t pairs = ((uint64_t)n + TILE_N - 1) / TILE_N,
+		       panels = ((uint64_t)n + PANEL - 1) / PANEL;
+
 	(void)precision;
 	if (!avx2_chunk_k(type))
 		return 0;
-	return ((uint64_t)n + PANEL - 1) / PANEL * (k / avx2_chunk_k(type)) * avx2_chunk_bytes(type);
+	return (is_float(type) ? 2 * pairs : panels) * (k / avx2_chunk_k(type)) * avx2_chunk_bytes(type);
 }
 
 uint64_t avx2_act_bytes(uint32_t act, uint32_t m, uint32_t k)
@@ -143,6 +146,10 @@ void avx2_run_with(const struct int_kernel *fn, const struct linear_weight *w, c
 		.w = w, .fn = fn, .tiles = tiles_of(m), .scale = act, .nb = w->k / QK, .s = scratch
 	};
 
+	if (is_float(w->type)) {
+		avx2_float_run(w, act, m, n0, n1, c, ldc);
+		return;
+	}
 	if (w->act == ACT_F32) {
 		avx2_f32_run(w, act, m, n0, n1, c, ldc, scratch);
 		return;

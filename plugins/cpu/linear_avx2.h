@@ -4,7 +4,8 @@
  * A matrix is packed in panels of 8 rows, a panel in chunks along k: 32 columns, or 256 for the K types. In a
  * block of 32 columns, vector v = 0..3 of nibbles has in byte 4r + j of its low half row r, k = 4v + j, of its
  * high half k = 16 + 4v + j; further bits of the same codes lie in vectors of the same byte order. After the codes
- * come the scales, [..][8 rows]. Panels follow each other without gaps, so a product reads one stream.
+ * come the scales, [..][8 rows]. Panels follow each other without gaps, so a product reads one stream. Floats lie
+ * in pairs of panels, [k][16 rows], the last pair whole.
  */
 #ifndef PLUGINS_CPU_LINEAR_AVX2_H
 #define PLUGINS_CPU_LINEAR_AVX2_H
@@ -122,14 +123,25 @@ struct scratch {
 	_Alignas(64) float part[PART_TOKENS * TILE_N];
 };
 
-/* ACT_F32; see linear_ops.run. */
+/* Float weights, and other weights with ACT_F32; see linear_ops.run. */
+void avx2_float_run(const struct linear_weight *w, const float *x, uint32_t m, uint32_t n0, uint32_t n1,
+	float *c, size_t ldc);
 void avx2_f32_run(const struct linear_weight *w, const float *x, uint32_t m, uint32_t n0, uint32_t n1,
 	float *c, size_t ldc, struct scratch *scratch);
 
+static inline int is_float(uint32_t type) { return type == TNP_F32 || type == TNP_F16 || type == TNP_BF16; }
+
+/* Not for floats. */
 static inline const uint8_t *panel_at(const struct linear_weight *w, uint32_t panel)
 {
 	return (const uint8_t *)w->data +
 		(size_t)panel * (w->k / avx2_chunk_k(w->type)) * avx2_chunk_bytes(w->type);
+}
+
+/* Floats: pair of panels n / 16, [k][16]. */
+static inline const uint8_t *pair_at(const struct linear_weight *w, uint32_t n)
+{
+	return (const uint8_t *)w->data + (size_t)(n / TILE_N) * w->k * 2 * avx2_chunk_bytes(w->type);
 }
 
 INLINE __m256i load256(const void *p) { return _mm256_loadu_si256((const __m256i *)p); }

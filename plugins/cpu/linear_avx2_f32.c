@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Products with float activations, used where they lie: EXACT, and float weights. Blocks of weights become f32 in
+ * EXACT products of quantised weights: float activations, used where they lie. Blocks of weights become f32 in
  * the scratch, [k][R panels][8], exactly as dequant.c has them; one fma an output and column, k ascending, in every
  * path. Fewer tokens take more panels at a time: an fma chain needs eight or more beside it to hide its latency.
  */
@@ -88,39 +88,6 @@ static void load_IQ4_NL(const uint8_t *panel, uint32_t k0, uint32_t kn, float *o
 	load_int8(TNP_IQ4_NL, panel, k0, kn, out, stride);
 }
 
-static void load_F32(const uint8_t *panel, uint32_t k0, uint32_t kn, float *out, size_t stride)
-{
-	const uint8_t *p = panel + (size_t)k0 * PANEL * 4;
-
-	for (uint32_t k = 0; k < kn; k++, p += PANEL * 4) {
-		_mm_prefetch((const char *)p + (size_t)kn * PANEL * 4, _MM_HINT_T0);
-		_mm256_store_ps(out + k * stride, _mm256_loadu_ps((const float *)p));
-	}
-}
-
-INLINE void load_halves(uint32_t type, const uint8_t *p, uint32_t kn, float *out, size_t stride)
-{
-	for (uint32_t k = 0; k < kn; k++, p += PANEL * 2) {
-		const __m128i half = load128(p);
-
-		_mm_prefetch((const char *)p + (size_t)kn * PANEL * 2, _MM_HINT_T0);
-		_mm256_store_ps(out + k * stride,
-			type == TNP_F16
-				? _mm256_cvtph_ps(half)
-				: _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16)));
-	}
-}
-
-static void load_F16(const uint8_t *panel, uint32_t k0, uint32_t kn, float *out, size_t stride)
-{
-	load_halves(TNP_F16, panel + (size_t)k0 * PANEL * 2, kn, out, stride);
-}
-
-static void load_BF16(const uint8_t *panel, uint32_t k0, uint32_t kn, float *out, size_t stride)
-{
-	load_halves(TNP_BF16, panel + (size_t)k0 * PANEL * 2, kn, out, stride);
-}
-
 #define CODES(X) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K)
 #define CODES_FN(type)                                                                                       \
 	static void load_##type(const uint8_t *panel, uint32_t k0, uint32_t kn, float *out, size_t stride)   \
@@ -130,8 +97,7 @@ static void load_BF16(const uint8_t *panel, uint32_t k0, uint32_t kn, float *out
 #define CODES_ROW(type) [TNP_##type] = load_##type,
 CODES(CODES_FN)
 
-static load_fn *const loads[] = { CODES(CODES_ROW) CODES_ROW(Q8_0) CODES_ROW(IQ4_NL) CODES_ROW(F32)
-		CODES_ROW(F16) CODES_ROW(BF16) };
+static load_fn *const loads[] = { CODES(CODES_ROW) CODES_ROW(Q8_0) CODES_ROW(IQ4_NL) };
 
 /* ---- R panels x T tokens over kn columns; sums f[T][R][8] ---- */
 

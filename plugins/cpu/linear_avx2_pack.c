@@ -98,7 +98,7 @@ INLINE void put_nibbles(const __m128i n[PANEL], uint8_t *out)
 		store256(out + 32 * i, v[i]);
 }
 
-/* ---- floats: transposed, 8 columns at a time ---- */
+/* ---- floats: transposed, 8 columns at a time; two panels side by side, [k][16 rows] ---- */
 
 static void panel_halves(const uint8_t *const row[PANEL], uint32_t k, uint8_t *out)
 {
@@ -113,10 +113,10 @@ static void panel_halves(const uint8_t *const row[PANEL], uint32_t k, uint8_t *o
 		transpose_halves(n, t);
 		UNROLL
 		for (int j = 0; j < 8; j++)
-			_mm_storeu_si128((__m128i *)(out + (i + (size_t)j) * 16), t[j]);
+			_mm_storeu_si128((__m128i *)(out + (i + (size_t)j) * 2 * 16), t[j]);
 	}
 	for (; i < k; i++)
-		put_scales(row, 2 * (size_t)i, out + (size_t)i * 16);
+		put_scales(row, 2 * (size_t)i, out + (size_t)i * 2 * 16);
 }
 
 static void panel_words(const uint8_t *const row[PANEL], uint32_t k, uint8_t *out)
@@ -133,11 +133,11 @@ static void panel_words(const uint8_t *const row[PANEL], uint32_t k, uint8_t *ou
 		transpose_words(n, t);
 		UNROLL
 		for (int j = 0; j < 4; j++)
-			store256(out + (i + (size_t)j) * 32, t[j]);
+			store256(out + (i + (size_t)j) * 2 * 32, t[j]);
 	}
 	for (; i < k; i++)
 		for (int r = 0; r < PANEL; r++)
-			memcpy(out + (size_t)i * 32 + 4 * r, row[r] + 4 * (size_t)i, 4);
+			memcpy(out + (size_t)i * 2 * 32 + 4 * r, row[r] + 4 * (size_t)i, 4);
 }
 
 /* ---- blocks of 32 ---- */
@@ -333,18 +333,27 @@ static void panel_pack(const struct pack_form *f, const uint8_t *row[PANEL], uin
 	}
 }
 
+static uint8_t *panel_place(const struct pack_form *f, uint8_t *dst, uint32_t panel, size_t chunks)
+{
+	if (f->pack)
+		return dst + panel * chunks * f->bytes;
+	return dst + panel / 2 * 2 * chunks * f->bytes + panel % 2 * f->bytes;
+}
+
 void avx2_weight_pack(const struct linear_weight *w, const void *src, uint32_t n0, uint32_t n1, void *dst)
 {
 	const struct pack_form *f = form_of(w->type);
 	const uint8_t *row[PANEL];
+	uint32_t end;
 
 	if (!f)
 		return;
-	for (uint32_t j = n0; j < n1; j += PANEL) {
+	end = f->pack ? n1 : (n1 + TILE_N - 1) / TILE_N * TILE_N; /* floats: a last pair is whole */
+	for (uint32_t j = n0; j < end; j += PANEL) {
 		const size_t chunks = w->k / f->k, stride = chunks * dequant_block_bytes(w->type);
 
 		for (uint32_t r = 0; r < PANEL; r++)
 			row[r] = (const uint8_t *)src + (j + r < w->n ? j + r : w->n - 1) * stride;
-		panel_pack(f, row, w->k, (uint8_t *)dst + j / PANEL * chunks * f->bytes);
+		panel_pack(f, row, w->k, panel_place(f, dst, j / PANEL, chunks));
 	}
 }
