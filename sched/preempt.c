@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Who gives way: for a place, an offline sequence; for pages, those without a place first, then offline ones, then
- * younger online ones. Among equals: not the last victim, then whoever loses least. Step thread only.
+ * younger online ones. Among equals: who got its place just now, latest first; then not the last victim, then whoever
+ * loses least. Step thread only.
  */
 #include "sched/sched_priv.h"
 
@@ -35,15 +36,20 @@ void sched_preempt(struct sched *s, struct seq *q, bool pages, uint64_t now)
 /* ---- whom -------------------------------------------------------------------------------------------------------------- */
 
 struct loss {
-	uint32_t rank; /* smaller gives way earlier */
+	uint32_t rank;	    /* smaller gives way earlier */
+	uint64_t admission; /* who got a place in this very decision: when; 0: it ran already */
 	bool again;
 	uint32_t lost, past;
 };
 
+/* Who has not run in this stay loses nothing, and goes back into its queue last in, first out: whatever the cache gave
+ * it, it must not start before somebody who was admitted earlier. */
 static bool less(const struct loss *a, const struct loss *b)
 {
 	if (a->rank != b->rank)
 		return a->rank < b->rank;
+	if (a->admission != b->admission)
+		return a->admission > b->admission;
 	if (a->again != b->again)
 		return !a->again;
 	if (a->lost != b->lost)
@@ -60,7 +66,7 @@ static uint32_t lost(const struct sched *s, const struct seq *v)
 static void consider(
 	const struct sched *s, struct seq *v, uint32_t rank, struct seq **best, struct loss *least)
 {
-	struct loss l = { rank, v->id == s->last_victim, lost(s, v), v->past };
+	struct loss l = { rank, v->fresh ? v->admission : 0, v->id == s->last_victim, lost(s, v), v->past };
 
 	if (*best && !(less(&l, least)))
 		return;

@@ -6,6 +6,8 @@
 
 #define ALLOW_NS   1000 /* rounding */
 #define OWED_STEPS 6.0
+#define LEAST_OWED 4.0	 /* offline steps owed before online prompts stand back */
+#define OWED_CAP   100.0 /* offline steps; a debt grows no larger */
 
 static bool online(const struct sim_request *r) { return r->ask.traffic_class == WIRE_ONLINE; }
 
@@ -199,21 +201,68 @@ static bool memory_plenty(const struct sim *s, uint32_t places)
 	return s->w.info.n_pages[0] >= (places + 1) * whole + s->before->status.prefix.pinned_pages;
 }
 
-/* Offline work had the step to itself, as far as prompts go: some online request waited. */
-static bool held_prompts(const struct sim *s)
+/* Offline work was in the step and no online prompt, or what counts as one. (The last token of a prompt goes along with the
+ * decodes, also of a prompt that stands back.) */
+static bool without_prompts(struct sim *s)
 {
-	bool offline = false, waits = false;
+	bool offline = false;
 
 	for (uint32_t k = 0; k < s->fake.n_rows && s->fake.ran; k++) {
-		const struct fake_row *row = &s->fake.row[k];
+		bool counts = sim_counts_online(s, k);
 
-		if (online(&s->w.request[row->request]) && row->n > 1)
+		if (counts && !decodes(s, &s->fake.row[k]))
 			return false;
-		offline |= !online(&s->w.request[row->request]);
+		offline |= !counts;
 	}
-	for (size_t i = 0; i < s->after->n; i++)
-		waits |= s->after->seen[i].e.traffic_class == WIRE_ONLINE && !s->after->seen[i].e.past;
-	return offline && waits;
+	return offline;
+}
+
+/* An online request waited that lacked nothing but the step: it has a place and has not begun, or waits for its turn and
+ * nobody before it for a place, pages or a prefix. */
+static bool prompts_stand_back(const struct sim *s)
+{
+	bool placed = false, turn = false, lacks = false;
+
+	for (size_t i = 0; i < s->after->n; i++) {
+		const struct sched_entry *e = &s->after->seen[i].e;
+		bool is_turn = e->wait == SCHED_WAIT_TURN, runs = e->wait == SCHED_RUNS;
+
+		if (e->traffic_class != WIRE_ONLINE || e->wait == SCHED_WAIT_READER)
+			continue;
+		placed |= runs && !e->past;
+		turn |= is_turn;
+		lacks |= !is_turn && !runs;
+	}
+	return placed || (turn && !lacks);
+}
+
+static bool offline_open(const struct sim_view *v)
+{
+	for (size_t i = 0; i < v->n; i++)
+		if (v->seen[i].e.traffic_class == WIRE_OFFLINE && v->seen[i].e.wait != SCHED_WAIT_READER)
+			return true;
+	return false;
+}
+
+/* The most that offline work can be owed when a step begins: the share of all time while some of it was open. What it got
+ * is paid, and a step in which online prompts stood back is paid as a whole. The scheduler forgets debts that this account
+ * keeps (all offline work was in a step), never the other way round. So online prompts may stand back only while this
+ * account has LEAST_OWED steps, and they stand back, beyond the share, no longer than the debt that had run up before:
+ * nothing has to be allowed for. */
+static void check_held(struct sim *s, uint64_t most, uint64_t got, uint64_t dt, bool held)
+{
+	double share = s->w.config.offline_min_share, limit = OWED_CAP * (double)most;
+
+	s->may_owe_ns = s->owes
+		? MIN_OF(s->may_owe_ns + share * (double)(s->step_began_ns - s->owed_at_ns), limit)
+		: 0;
+	s->owes = share > 0 && offline_open(s->before);
+	s->owed_at_ns = s->step_began_ns;
+	if (held && s->may_owe_ns + ALLOW_NS < LEAST_OWED * (double)most)
+		sim_fail(s, "share",
+			"online prompts stood back for a step of %.3f ms, and offline work had at most %.3f ms coming",
+			(double)dt / 1e6, s->may_owe_ns / 1e6);
+	s->may_owe_ns = MAX_OF(s->may_owe_ns - (double)(held ? dt : got), 0);
 }
 
 /* What offline work is behind its share, in steps: never more than a few. Where memory is short, or all
@@ -227,19 +276,13 @@ void check_share(struct sim *s)
 		 dt = s->fake.now_ns - s->step_began_ns;
 	uint64_t got =
 		s->after->status.class[WIRE_OFFLINE].step_ns - s->before->status.class[WIRE_OFFLINE].step_ns;
+	bool without = share > 0 && without_prompts(s);
 
 	s->longest_step_ns = MAX_OF(s->longest_step_ns, dt);
 	step = (double)(most + s->longest_step_ns);
-	if (held_prompts(s)) {
+	check_held(s, most, got, dt, without && memory_plenty(s, places) && prompts_stand_back(s));
+	if (without) /* where much was owed it was paid as a whole, whoever stood back */
 		got = dt;
-		if (s->after->status.running + 1 + (uint32_t)(share * places) < places &&
-			memory_plenty(s, places))
-			s->held_ns += (double)dt;
-	}
-	s->held_ns = MAX_OF(s->held_ns - share * (double)dt, 0);
-	if (share > 0 && s->held_ns > 2 * OWED_STEPS * step)
-		sim_fail(s, "share", "online prompts were held back %.1f steps longer than the share of %.2f",
-			s->held_ns / step, share);
 	if (share <= 0 || places < 2 || !offline_wants(s, s->before) || !offline_wants(s, s->after) ||
 		!memory_plenty(s, places)) {
 		s->owed_ns = 0;

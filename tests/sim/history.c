@@ -185,6 +185,8 @@ static void break_config(struct sim *s, struct sched_config *c)
 		c->aging_ns = 1;
 	if (sim_broken(s, "stingy"))
 		c->offline_min_share = 0;
+	if (sim_broken(s, "greedy"))
+		c->offline_min_share = 0.9;
 }
 
 static void open_sched(struct sim *s)
@@ -260,7 +262,8 @@ static void replay_all(struct sim *s)
 	close_sched(s);
 	fake_forget(&s->fake);
 	s->last_victim = 0;
-	s->owed_ns = s->held_ns = 0;
+	s->owed_ns = s->may_owe_ns = 0;
+	s->owes = false;
 	open_sched(s);
 	if (!s->v.failed)
 		sched_set_company(s->sched, s->company);
@@ -373,7 +376,7 @@ static void play(struct sim *s, const struct sim_event *ev)
 	case EV_CONFIGURE:
 		sim_world_reconfigure(&s->w, ev->a);
 		sched_configure(s->sched, &s->w.config);
-		s->owed_ns = s->held_ns = 0;
+		s->owed_ns = 0;
 		break;
 	}
 }

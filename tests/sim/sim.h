@@ -197,9 +197,9 @@ struct sim {
 	uint64_t service[SIM_TENANTS];
 	double largest; /* weighted tokens of the largest request */
 	bool all_backlogged;
-	double owed_ns,
-		held_ns; /* time that offline work should have had by now; that it had at the cost of online prompts */
-	uint64_t step_began_ns, longest_step_ns;
+	double owed_ns, may_owe_ns; /* time that offline work should have had by now: at least, at most */
+	bool owes;		    /* some was open at owed_at_ns */
+	uint64_t step_began_ns, longest_step_ns, owed_at_ns;
 	struct sim_verdict v;
 };
 

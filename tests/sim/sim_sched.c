@@ -15,8 +15,8 @@ static const struct { /* what --break can do, which check must see it, and in wh
 } faults[] = { { "token", "answer", NULL }, { "slot", "kv", NULL }, { "copy", "kv", "prefix" },
 	{ "twice", "once", NULL }, { "lost", "counts", NULL }, { "leak", "leak", NULL },
 	{ "hog", "class", "strict" }, { "budget", "budget", "strict" }, { "order", "order", "strict" },
-	{ "weights", "shares", "fair" }, { "stingy", "share", "share" }, { "tenants", "hit", "tree" },
-	{ "limit", "limit", "tiers" } };
+	{ "weights", "shares", "fair" }, { "stingy", "share", "share" }, { "greedy", "share", "share" },
+	{ "tenants", "hit", "tree" }, { "limit", "limit", "tiers" } };
 
 struct args {
 	uint64_t first, count;

@@ -489,6 +489,31 @@ static void offline_min_share_holds(void **st)
 	fake_close(f);
 }
 
+/* Two offline requests got kept places in a decision, and an online one then lacks a page: the second of them gives its own
+ * back, though the cache gave it more than the first. */
+static void places_are_given_back_last_in_first_out(void **st)
+{
+	struct fake *f = fake_open((struct sched_config){ .offline_min_share = 0.3, .max_running = 10, .slack = 0.5,
+		.max_prefill_ns = NS_PER_S }, 24);
+
+	(void)st;
+	learn(f);
+	ASK(f, .id = 3, .token = 1, .n_prompt = 2, .max_tokens = 1);
+	ASK(f, .id = 4, .token = 2, .n_prompt = 6, .max_tokens = 1);
+	run_out(f);
+	ASK(f, .id = 1, .n_prompt = 40, .max_tokens = 3, OFFLINE);
+	ASK(f, .id = 2, .n_prompt = 40, .max_tokens = 3, OFFLINE);
+	ASK(f, .id = 9, .n_prompt = 23 * 16 - 1, .max_tokens = 1, ONLINE);
+	one_step(f);
+	assert_int_equal(rows_of(f, 9), 23 * 16 - 1);
+	assert_true(rows_of(f, 1) > 0);
+	assert_int_equal(rows_of(f, 2), 0);
+	run_out(f);
+	assert_int_equal(f->h[1].n_cached, 2);
+	assert_int_equal(f->h[2].n_preempted, 0);
+	fake_close(f);
+}
+
 /* With a single place it changes hands: offline work gets it when one online request ends, and gives it back. */
 static void offline_min_share_holds_with_one_place(void **st)
 {
@@ -849,6 +874,7 @@ int main(void)
 		cmocka_unit_test(prompts_alone_are_cut_to_max_prefill),
 		cmocka_unit_test(earliest_deadline_first),
 		cmocka_unit_test(offline_min_share_holds),
+		cmocka_unit_test(places_are_given_back_last_in_first_out),
 		cmocka_unit_test(company_holds_offline_back),
 		cmocka_unit_test(an_equal_prefix_is_computed_once),
 		cmocka_unit_test(followers_survive_their_leader),
