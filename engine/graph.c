@@ -80,7 +80,7 @@ void graph_destroy(struct graph *g)
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
-static graph_tensor tensor_add(struct graph *g, const struct tnp_tensor *t, const struct gguf_tensor *source)
+graph_tensor graph_tensor_add(struct graph *g, const struct tnp_tensor *t, const struct gguf_tensor *source)
 {
 	uint32_t n = g->g.n_tensors;
 
@@ -138,7 +138,7 @@ static graph_tensor weight(struct graph *g, const int64_t dim[3], bool optional,
 	for (uint32_t i = 0; i < g->g.n_tensors; i++)
 		if (g->sources[i] == t)
 			return i;
-	return tensor_add(g,
+	return graph_tensor_add(g,
 		&(struct tnp_tensor){ .type = t->type,
 			.rank = rank,
 			.dim = { dim[0], dim[1], dim[2] },
@@ -193,7 +193,7 @@ graph_tensor graph_weight_first_row(struct graph *g, int64_t width, const char *
 			(long long)width);
 		return TNP_NONE;
 	}
-	return tensor_add(g,
+	return graph_tensor_add(g,
 		&(struct tnp_tensor){ .type = t->type,
 			.rank = 1,
 			.dim = { width },
@@ -221,7 +221,7 @@ graph_tensor graph_constant_shaped(
 	g->n_constants = at + n;
 	t.offset = at * sizeof *v;
 	t.bytes = n * sizeof *v;
-	return tensor_add(g, &t, NULL);
+	return graph_tensor_add(g, &t, NULL);
 }
 
 graph_tensor graph_constant(struct graph *g, const float *v, uint32_t n)
@@ -231,7 +231,7 @@ graph_tensor graph_constant(struct graph *g, const float *v, uint32_t n)
 
 graph_tensor graph_rows(struct graph *g, int64_t symbol, int64_t width)
 {
-	return tensor_add(g,
+	return graph_tensor_add(g,
 		&(struct tnp_tensor){
 			.type = TNP_F32, .rank = 2, .dim = { symbol, width }, .buffer = TNP_NONE },
 		NULL);
@@ -239,7 +239,7 @@ graph_tensor graph_rows(struct graph *g, int64_t symbol, int64_t width)
 
 graph_tensor graph_ranked(struct graph *g, uint32_t type, int64_t symbol, int64_t d1, int64_t d2)
 {
-	return tensor_add(g,
+	return graph_tensor_add(g,
 		&(struct tnp_tensor){
 			.type = type, .rank = d2 ? 3 : 2, .dim = { symbol, d1, d2 }, .buffer = TNP_NONE },
 		NULL);
@@ -311,7 +311,7 @@ void graph_node(struct graph *g, uint32_t op, const graph_tensor *in, uint32_t n
 	g->g.n_nodes++;
 }
 
-static void attr_add(struct graph *g, const struct tnp_attr *a)
+void graph_attr_add(struct graph *g, const struct tnp_attr *a)
 {
 	if (g->e.code || !g->g.n_nodes ||
 		!grow(g, &g->attrs, &g->cap_attrs, g->g.n_attrs, 1, sizeof *g->attrs))
@@ -322,12 +322,12 @@ static void attr_add(struct graph *g, const struct tnp_attr *a)
 
 void graph_attr_int(struct graph *g, uint32_t key, int64_t v)
 {
-	attr_add(g, &(struct tnp_attr){ .key = key, .v.i = v });
+	graph_attr_add(g, &(struct tnp_attr){ .key = key, .v.i = v });
 }
 
 void graph_attr_float(struct graph *g, uint32_t key, double v)
 {
-	attr_add(g, &(struct tnp_attr){ .key = key, .is_float = 1, .v.f = v });
+	graph_attr_add(g, &(struct tnp_attr){ .key = key, .is_float = 1, .v.f = v });
 }
 
 void graph_in(struct graph *g, graph_tensor t)
@@ -342,6 +342,15 @@ void graph_out(struct graph *g, graph_tensor t)
 {
 	if (grow(g, &g->out, &g->cap_out, g->g.n_out, 1, sizeof *g->out))
 		g->out[g->g.n_out++] = t;
+}
+
+uint32_t graph_out_of(struct graph *g, graph_tensor t)
+{
+	for (uint32_t i = 0; i < g->g.n_out; i++)
+		if (g->out[i] == t)
+			return i;
+	graph_out(g, t);
+	return g->g.n_out - 1;
 }
 
 graph_tensor graph_embed(struct graph *g, graph_tensor table, uint32_t index)

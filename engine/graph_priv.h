@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Inside the graph: what the builder (graph.c) and the planner (graph_plan.c) share.
+ * Inside the graph: what the builder (graph.c), the planner (graph_plan.c), the passes, taps.c and partition.c share.
  */
 #ifndef ENGINE_GRAPH_PRIV_H
 #define ENGINE_GRAPH_PRIV_H
@@ -35,6 +35,11 @@ static inline bool graph_is_weight(const struct tnp_tensor *t) { return t->buffe
 /* Room for n more; false after a fault. */
 bool graph_grow_edges(struct graph *g, uint32_t n);
 bool graph_grow_attrs(struct graph *g, uint32_t n);
+/* Appends; TNP_NONE after a fault. source: of the file, or NULL. */
+graph_tensor graph_tensor_add(struct graph *g, const struct tnp_tensor *t, const struct gguf_tensor *source);
+void graph_attr_add(struct graph *g, const struct tnp_attr *a); /* to the node made last */
+/* The output that is this tensor, made if there is none yet. */
+uint32_t graph_out_of(struct graph *g, graph_tensor t);
 /* graph_constant of any shape. */
 graph_tensor graph_constant_shaped(struct graph *g, const float *v, uint32_t rank, const int64_t dim[TNP_MAX_RANK]);
 

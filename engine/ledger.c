@@ -137,7 +137,7 @@ static void items_fill(const struct model *m, const struct ledger_ask *a, uint32
 	l->bytes[LEDGER_PREFIX] = prefix_bytes(m, l);
 	l->bytes[LEDGER_TIER] = a->host_tier_bytes;
 	l->bytes[LEDGER_BASE] = BASE_BYTES;
-	l->arena = MIN_OF(m->g->arena_bytes, l->sizes.workspace);
+	l->arena = MIN_OF(partition_arena_bytes(&m->parts), l->sizes.workspace);
 	l->peak = l->sizes.open_peak;
 }
 
@@ -146,7 +146,7 @@ int ledger_make(const struct model *m, const struct ledger_ask *a, struct ledger
 	uint32_t n_ctx = a->n_ctx ? a->n_ctx : m->info.n_ctx;
 	struct tnp_limits lim = limits_at(m, n_ctx);
 	struct ledger l = { .sizes = { .size = sizeof l.sizes } };
-	int rc = backend_model_sizes(m->backend, m->g, &lim, &l.sizes, e);
+	int rc = partition_sizes(&m->parts, &lim, &l.sizes, e);
 	uint64_t sum = 0;
 	bool ok;
 

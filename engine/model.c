@@ -108,15 +108,45 @@ static int ask_backend(void *ctx, const struct tnp_graph *g, struct tnp_verdict 
 	return backend_model_check(ctx, g, v, e);
 }
 
-static int run_passes(struct model *m, const struct model_options *o, struct error *e)
+static void report_add(struct pass_report *sum, const struct pass_report *r)
 {
-	struct pass_options p = { .ask = ask_backend, .ctx = m->backend };
-	int rc = pass_names_parse(o->passes, &p.off, e);
+	sum->rounds = MAX_OF(sum->rounds, r->rounds);
+	sum->n_before += r->n_before;
+	sum->n_after += r->n_after;
+	for (uint32_t i = 0; i < PASS_N; i++) {
+		sum->pass[i].changes += r->pass[i].changes;
+		sum->pass[i].nodes += r->pass[i].nodes;
+	}
+}
 
-	if (!rc)
-		graph_passes_run(m->graph, &p, &m->pass_report);
-	m->passes_off = p.off;
+/* Each part by what its backend takes, then what the passes left, finished. */
+static int build_parts(struct model *m, const struct model_options *o, struct error *e)
+{
+	struct model_info *i = &m->info;
+	int rc = pass_names_parse(o->passes, &m->passes_off, e);
+
+	for (uint32_t k = 0; k < m->parts.n && !rc; k++) {
+		struct part *part = &m->parts.part[k];
+		struct pass_options p = { .off = m->passes_off, .ask = ask_backend, .ctx = part->backend };
+		struct pass_report r;
+
+		graph_passes_run(part->graph, &p, &r);
+		report_add(&m->pass_report, &r);
+		part->g = graph_finish(part->graph, i->step_tokens, i->step_seqs, i->step_out, e);
+		rc = part->g ? TENON_OK : e ? e->code : TENON_E_FORMAT;
+	}
 	return rc;
+}
+
+static int cut(struct model *m, const struct model_options *o, struct error *e)
+{
+	struct model_place one = { .backend = o->backend };
+	const struct model_place *place = o->n_places ? o->places : &one;
+	uint32_t n = o->n_places ? o->n_places : 1;
+
+	backends_text(place, n, m->backends);
+	m->info.backend = m->backends;
+	return partition_cut(&m->parts, m->graph, place, n, m->info.n_layers, m->name, e);
 }
 
 static int build_graph(struct model *m, const struct model_options *o, struct error *e)
@@ -137,13 +167,15 @@ static int build_graph(struct model *m, const struct model_options *o, struct er
 	a->build(m->file, &p, m->graph);
 	rc = model_taps_open(m, o->taps, e);
 	if (!rc)
-		rc = run_passes(m, o, e);
+		rc = cut(m, o, e);
+	if (!rc)
+		rc = build_parts(m, o, e);
 	if (rc)
 		return rc;
-	m->g = graph_finish(m->graph, m->info.step_tokens, m->info.step_seqs, m->info.step_out, e);
-	if (!m->g)
-		return e ? e->code : TENON_E_FORMAT;
+	m->g = graph_view(m->graph);
 	rc = graph_slots(m->graph, &m->slots, e);
+	if (!rc)
+		rc = partition_slots(&m->parts, &m->slots, e);
 	m->info.n_groups = m->slots.n_groups;
 	memcpy(m->info.window, m->slots.window, sizeof m->info.window);
 	m->out_width = (uint32_t)graph_width(m->graph, m->g->out[0]);
@@ -155,57 +187,71 @@ static int build_graph(struct model *m, const struct model_options *o, struct er
 /* ---- what the backend says ------------------------------------------------------------------------------------------- */
 
 /* Names the node, its first weight and the reason. */
-static int refused(const struct model *m, uint32_t i, const struct tnp_verdict *v, struct error *e)
+static int refused(
+	const struct model *m, const struct part *p, uint32_t i, const struct tnp_verdict *v, struct error *e)
 {
-	const struct tnp_node *n = &m->g->nodes[i];
+	const struct tnp_node *n = &p->g->nodes[i];
 	char node[96], weight[96] = "";
 
-	graph_node_name(m->graph, i, node, sizeof node);
+	graph_node_name(p->graph, i, node, sizeof node);
 	for (uint32_t j = 0; j < n->n_in && !weight[0]; j++) {
-		const struct gguf_tensor *t = graph_file_tensor(m->graph, m->g->edges[n->in0 + j]);
+		const struct gguf_tensor *t = graph_file_tensor(p->graph, p->g->edges[n->in0 + j]);
 
 		if (t && t->type != TNP_F32)
 			(void)snprintf(weight, sizeof weight, " with '%.*s' (%s)",
 				(int)MIN_OF(t->name.len, 48), t->name.s,
 				gguf_type_name(t->type) ? gguf_type_name(t->type) : "unknown type");
 	}
-	return error_set(e, TENON_E_UNSUPPORTED, "model '%.48s': backend %s does not take %s%s: %s", m->name,
-		backend_name(m->backend), node, weight, v->text);
+	return error_set(e, TENON_E_UNSUPPORTED, "model '%.48s': backend %s does not take %s%s: %.56s%s",
+		m->name, backend_name(p->backend), node, weight, v->text,
+		m->parts.split ? "; give these layers to another backend" : "");
 }
 
-static int check_nodes(const struct model *m, struct error *e)
+static int check_nodes(const struct model *m, const struct part *p, struct error *e)
 {
-	struct tnp_verdict *v = mem_zalloc(MEM_ENGINE, m->g->n_nodes, sizeof *v);
+	struct tnp_verdict *v = mem_zalloc(MEM_ENGINE, p->g->n_nodes, sizeof *v);
 	int rc;
 
 	if (!v)
 		return error_set(e, TENON_E_NOMEM, "model '%s': no memory", m->name);
-	rc = backend_model_check(m->backend, m->g, v, e);
-	for (uint32_t i = 0; !rc && i < m->g->n_nodes; i++)
+	rc = backend_model_check(p->backend, p->g, v, e);
+	for (uint32_t i = 0; !rc && i < p->g->n_nodes; i++)
 		if (!v[i].ok)
-			rc = refused(m, i, &v[i], e);
+			rc = refused(m, p, i, &v[i], e);
 	mem_free(v);
 	return rc;
 }
 
-static int check_kv(const struct model *m, struct error *e)
+static int check_kv(const struct model *m, const struct part *p, struct error *e)
 {
 	uint64_t types = 0;
 	uint32_t lo = 0, hi = 0;
 	const char *name = gguf_type_name(m->info.kv_type);
-	int rc = m->slots.n ? backend_kv_caps(m->backend, &types, &lo, &hi, e) : TENON_OK;
+	int rc = p->slots.n ? backend_kv_caps(p->backend, &types, &lo, &hi, e) : TENON_OK;
 
-	if (rc || !m->slots.n)
+	if (rc || !p->slots.n)
 		return rc;
 	if (m->info.kv_type > 63 || !(types >> m->info.kv_type & 1))
 		return error_set(e, TENON_E_UNSUPPORTED,
 			"model '%s': backend %s cannot keep keys and values as %s", m->name,
-			backend_name(m->backend), name ? name : "that type");
+			backend_name(p->backend), name ? name : "that type");
 	if (m->info.page_tokens < lo || m->info.page_tokens > hi)
 		return error_set(e, TENON_E_UNSUPPORTED,
 			"model '%s': pages of %u tokens; backend %s takes %u to %u", m->name,
-			m->info.page_tokens, backend_name(m->backend), lo, hi);
+			m->info.page_tokens, backend_name(p->backend), lo, hi);
 	return TENON_OK;
+}
+
+static int check_parts(const struct model *m, struct error *e)
+{
+	int rc = TENON_OK;
+
+	for (uint32_t i = 0; i < m->parts.n && !rc; i++) {
+		rc = check_nodes(m, &m->parts.part[i], e);
+		if (!rc)
+			rc = check_kv(m, &m->parts.part[i], e);
+	}
+	return rc;
 }
 
 struct tnp_limits model_limits(const struct model *m)
@@ -227,15 +273,18 @@ struct tnp_limits model_limits(const struct model *m)
 /* Pages of two loads may be exchanged when the weights, the layout of pages and whatever decides their bits are equal. */
 static void take_compat(struct model *m, const uint8_t layout[32])
 {
-	const struct tnp_device *d = backend_device(m->backend);
 	crypto_generichash_state s;
 
 	(void)crypto_generichash_init(&s, NULL, 0, sizeof m->info.kv_compat);
 	(void)crypto_generichash_update(&s, gguf_digest(m->file), 32);
 	(void)crypto_generichash_update(&s, layout, 32);
-	(void)crypto_generichash_update(
-		&s, (const uint8_t *)backend_name(m->backend), strlen(backend_name(m->backend)) + 1);
-	(void)crypto_generichash_update(&s, (const uint8_t *)d->isa, strnlen(d->isa, sizeof d->isa));
+	for (uint32_t i = 0; i < m->parts.n; i++) {
+		const char *name = backend_name(m->parts.part[i].backend);
+		const struct tnp_device *d = backend_device(m->parts.part[i].backend);
+
+		(void)crypto_generichash_update(&s, (const uint8_t *)name, strlen(name) + 1);
+		(void)crypto_generichash_update(&s, (const uint8_t *)d->isa, strnlen(d->isa, sizeof d->isa));
+	}
 	(void)crypto_generichash_update(&s, (const uint8_t *)&m->info.precision, sizeof m->info.precision);
 	if (m->passes_off)
 		(void)crypto_generichash_update(&s, (const uint8_t *)&m->passes_off, sizeof m->passes_off);
@@ -279,8 +328,8 @@ static int balance(struct model *m, const struct model_options *o, struct error 
 		i->n_pages[g] = (uint32_t)l->n_pages[g];
 		i->page_bytes[g] = l->sizes.kv_page[g];
 	}
-	i->invariant = backend_has(m->backend, TNP_F_INVARIANT);
-	i->kv_io = backend_has(m->backend, TNP_F_KV_IO);
+	i->invariant = partition_has(&m->parts, TNP_F_INVARIANT);
+	i->kv_io = partition_has(&m->parts, TNP_F_KV_IO);
 	take_compat(m, l->sizes.kv_compat);
 	i->weights_mapped_bytes = l->sizes.weights_mapped;
 	i->weights_own_bytes = l->sizes.weights_own;
@@ -292,40 +341,26 @@ static int balance(struct model *m, const struct model_options *o, struct error 
 
 /* ---- opening ------------------------------------------------------------------------------------------------------------ */
 
-static int open_pool(struct model *m, struct error *e)
-{
-	struct tnp_kv_spec k = { .size = sizeof k,
-		.type = m->info.kv_type,
-		.page_tokens = m->info.page_tokens,
-		.n_slots = m->slots.n,
-		.slots = m->slots.slot };
-
-	for (uint32_t g = 0; g < m->info.n_groups; g++)
-		k.n_pages[g] = m->info.n_pages[g];
-	return m->slots.n ? backend_kv_open(m->bm, &k, e) : TENON_OK;
-}
-
 static int open_compute(struct model *m, const struct model_options *o, struct error *e)
 {
 	struct tnp_limits lim;
 	int rc = build_graph(m, o, e);
 
 	if (!rc)
-		rc = check_nodes(m, e);
-	if (!rc)
-		rc = check_kv(m, e);
+		rc = check_parts(m, e);
 	if (!rc)
 		rc = balance(m, o, e);
 	if (rc || o->measure_only)
 		return rc;
 	lim = model_limits(m);
-	rc = backend_model_open(m->backend, m->g, &lim, &m->bm, e);
+	rc = partition_open(&m->parts, &lim, m->info.n_pages, e);
 	if (!rc && m->info.weights_own_bytes)
 		gguf_forget(
 			m->file); /* the backend has copies: the file need not stay resident beside them */
 	if (!rc)
-		rc = open_pool(m, e);
-	return rc ? rc : model_step_open(m, e);
+		rc = model_step_open(m, e);
+	m->opened = !rc;
+	return rc;
 }
 
 struct text_job {
@@ -382,7 +417,6 @@ int model_open(const struct model_options *o, struct model **out, struct error *
 
 	if (!m)
 		return error_set(e, TENON_E_NOMEM, "model: no memory");
-	m->backend = o->backend;
 	rc = gguf_open(o->path, &m->file, e);
 	if (!rc) {
 		take_name(m, o->path);
@@ -401,7 +435,7 @@ void model_close(struct model *m)
 {
 	if (!m)
 		return;
-	backend_model_close(m->bm);
+	partition_finish(&m->parts);
 	model_step_close(m);
 	model_taps_close(m);
 	model_text_close(m);
@@ -415,16 +449,26 @@ const struct model_info *model_info(const struct model *m) { return &m->info; }
 const struct ledger *model_ledger(const struct model *m) { return &m->ledger; }
 const struct pass_report *model_pass_report(const struct model *m) { return &m->pass_report; }
 
-const struct graph *model_graph(const struct model *m, const struct tnp_graph **out)
+uint32_t model_n_parts(const struct model *m) { return m->parts.n; }
+
+struct model_part model_part_at(const struct model *m, uint32_t i)
 {
-	*out = m->g;
-	return m->graph;
+	const struct part *p = &m->parts.part[i];
+
+	return (struct model_part){ .backend = p->backend,
+		.compute = p->bm,
+		.graph = p->graph,
+		.nodes = p->g,
+		.layer0 = p->layer0,
+		.n_layers = p->n_layers,
+		.copied_bytes = p->in == TNP_NONE
+			? 0
+			: (uint32_t)(graph_row_width(m->graph, m->g->out[p->in]) * (int64_t)sizeof(float)) };
 }
 
 const struct gguf *model_file(const struct model *m) { return m->file; }
 const struct tokenizer *model_tokenizer(const struct model *m) { return m->tokenizer; }
 const struct chat_template *model_template(const struct model *m) { return m->template; }
-struct backend_model *model_backend(struct model *m) { return m->bm; }
 int model_check_file(const struct model *m, struct error *e) { return gguf_check_unchanged(m->file, e); }
 
 int model_kv_copy(
@@ -432,8 +476,29 @@ int model_kv_copy(
 {
 	const struct model_info *i = &m->info;
 
-	if (!m->bm || group >= i->n_groups || from >= i->n_pages[group] || to >= i->n_pages[group] ||
+	if (!m->opened || group >= i->n_groups || from >= i->n_pages[group] || to >= i->n_pages[group] ||
 		from == to || n_tokens > i->page_tokens)
 		return error_set(e, TENON_E_INVALID, "copy of page %u to %u: out of range", from, to);
-	return backend_kv_copy(m->bm, group, from, to, n_tokens, e);
+	return partition_kv_copy(&m->parts, group, from, to, n_tokens, e);
+}
+
+static int page_check(const struct model *m, uint32_t group, uint32_t page, struct error *e)
+{
+	return m->opened && group < m->info.n_groups && page < m->info.n_pages[group]
+		? TENON_OK
+		: error_set(e, TENON_E_INVALID, "page %u: out of range", page);
+}
+
+int model_kv_read(struct model *m, uint32_t group, uint32_t page, void *out, struct error *e)
+{
+	int rc = page_check(m, group, page, e);
+
+	return rc ? rc : partition_kv_read(&m->parts, group, page, out, e);
+}
+
+int model_kv_write(struct model *m, uint32_t group, uint32_t page, const void *in, struct error *e)
+{
+	int rc = page_check(m, group, page, e);
+
+	return rc ? rc : partition_kv_write(&m->parts, group, page, in, e);
 }

@@ -5,6 +5,7 @@
  */
 #ifndef ENGINE_MODEL_H
 #define ENGINE_MODEL_H
+#include "engine/backends.h"
 #include "engine/chat.h"
 #include "engine/gguf.h"
 #include "engine/ledger.h"
@@ -17,7 +18,9 @@ enum model_taps { MODEL_TAPS_NONE, MODEL_TAPS_LINEAR, MODEL_TAPS_LAYERS };
 
 struct model_options { /* zero members mean defaults */
 	const char *path;
-	struct backend *backend;   /* borrowed, outlives the model */
+	struct backend *backend;   /* borrowed, outlives the model: all layers */
+	const struct model_place *places; /* [n_places] or in place of it: which backend computes which layers */
+	uint32_t n_places;
 	uint32_t precision;        /* TNP_FAST, TNP_EXACT */
 	uint32_t kv_type;          /* TNP_F16 is the default (0 means default: F32 must be asked with kv_f32) */
 	bool kv_f32;
@@ -37,6 +40,7 @@ struct model_options { /* zero members mean defaults */
 
 struct model_info {
 	const char *arch, *name;   /* "llama", general.name */
+	const char *backend;       /* "cpu"; of a split model "cpu=15,ref" */
 	const uint8_t *digest;     /* [32] */
 	uint32_t n_vocab, n_layers, d_model, n_heads, n_kv_heads, head_dim, n_ctx_train, n_ctx;
 	uint32_t precision, kv_type, page_tokens;
@@ -50,8 +54,8 @@ struct model_info {
 	uint32_t n_experts, n_experts_used;   /* of each layer, and of those for a token; 0: no mixture */
 	bool is_encoder;                      /* gives embeddings, not tokens */
 	uint32_t pooling;                     /* TNP_POOL_* of an encoder */
-	bool invariant, kv_io;                /* of the backend: equal bits in any company; pages can be read and written */
-	uint8_t kv_compat[32];                /* of this file on this backend: equal means pages may be exchanged */
+	bool invariant, kv_io;                /* of the backends: equal bits in any company; pages can be read and written */
+	uint8_t kv_compat[32];                /* of this file on these backends: equal means pages may be exchanged */
 };
 
 struct model;
@@ -63,7 +67,6 @@ const struct model_info *model_info(const struct model *m);
 const struct ledger *model_ledger(const struct model *m); /* as it was opened */
 struct graph; /* engine/graph.h */
 struct pass_report; /* engine/pass.h */
-const struct graph *model_graph(const struct model *m, const struct tnp_graph **out); /* behind the passes */
 const struct pass_report *model_pass_report(const struct model *m);
 const struct gguf *model_file(const struct model *m);
 const struct tokenizer *model_tokenizer(const struct model *m);
@@ -85,7 +88,22 @@ struct step_seq {
  * nothing after the first call of a size. */
 int model_step(struct model *m, struct step_seq *seqs, uint32_t n_seqs, struct error *e);
 int model_kv_copy(struct model *m, uint32_t group, uint32_t from, uint32_t to, uint32_t n_tokens, struct error *e);
-struct backend_model *model_backend(struct model *m); /* for kv_read, kv_write, profile */
+/* A page as bytes, info.page_bytes of its group (TNP_F_KV_IO). */
+int model_kv_read(struct model *m, uint32_t group, uint32_t page, void *out, struct error *e);
+int model_kv_write(struct model *m, uint32_t group, uint32_t page, const void *in, struct error *e);
+
+/* What one backend computes: all, or some of the layers. A part behind the first one is handed the rows of all tokens that the
+ * part before it made, through host memory. */
+struct model_part {
+	struct backend *backend;
+	struct backend_model *compute; /* for its profile; NULL where only measured */
+	const struct graph *graph;     /* behind the passes */
+	const struct tnp_graph *nodes;
+	uint32_t layer0, n_layers;
+	uint32_t copied_bytes;         /* handed to it for each token of a step */
+};
+uint32_t model_n_parts(const struct model *m);
+struct model_part model_part_at(const struct model *m, uint32_t i);
 
 struct model_tap {
 	int layer;             /* -1: outside the layers */

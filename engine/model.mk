@@ -2,7 +2,7 @@
 # Model engine: graph builder, architectures, loading, steps. MODEL_LIBS is what a program links to run models.
 noinst_LTLIBRARIES += libmodel.la
 libmodel_la_SOURCES = engine/model.c engine/model.h engine/model_priv.h engine/ledger.c engine/ledger.h engine/model_memory.c engine/model_text.c \
-	engine/model_chat.c engine/step.c engine/taps.c engine/graph.c engine/graph.h engine/graph_priv.h engine/graph_plan.c \
+	engine/model_chat.c engine/step.c engine/taps.c engine/backends.c engine/backends.h engine/partition.c engine/partition_run.c engine/partition.h engine/graph.c engine/graph.h engine/graph_priv.h engine/graph_plan.c \
 	engine/arch.c engine/arch.h engine/arch_parts.c engine/arch_llama.c engine/arch_gemma3.c \
 	engine/arch_bert.c engine/arch_experts.c engine/arch_mixtral.c engine/arch_qwen3moe.c engine/arch_phi3.c engine/arch_qwen2.c engine/arch_qwen3.c engine/chat.h
 libmodel_la_SOURCES += engine/graph_cost.c engine/graph_cost.h engine/pass.c engine/pass.h engine/passes.def engine/pass_edit.c engine/pass_edit.h engine/pass_fold_constants.c \
@@ -64,8 +64,8 @@ check_DATA += $(TINY_MODELS)
 CLEANFILES += tests/tiny/*.gguf tests/tiny/*.new
 
 if HAVE_CMOCKA
-check_PROGRAMS += tests/unit/test_graph tests/unit/test_encoder tests/unit/test_model tests/unit/test_ledger tests/unit/test_windows tests/unit/test_kv_types
-TESTS += tests/unit/test_graph tests/unit/test_encoder tests/unit/test_model tests/unit/test_ledger tests/unit/test_windows tests/unit/test_kv_types
+check_PROGRAMS += tests/unit/test_graph tests/unit/test_encoder tests/unit/test_model tests/unit/test_ledger tests/unit/test_windows tests/unit/test_kv_types tests/unit/test_partition
+TESTS += tests/unit/test_graph tests/unit/test_encoder tests/unit/test_model tests/unit/test_ledger tests/unit/test_windows tests/unit/test_kv_types tests/unit/test_partition
 tests_unit_test_encoder_SOURCES = tests/unit/test_encoder.c tests/unit/tiny.h
 tests_unit_test_encoder_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_encoder_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS)
@@ -75,6 +75,10 @@ tests_unit_test_windows_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS)
 tests_unit_test_kv_types_SOURCES = tests/unit/test_kv_types.c tests/unit/tiny.h
 tests_unit_test_kv_types_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_kv_types_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS)
+tests_unit_test_partition_SOURCES = tests/unit/test_partition.c tests/unit/tiny.h
+tests_unit_test_partition_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_partition_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS)
+EXTRA_tests_unit_test_partition_DEPENDENCIES = tests/abi/1.0/stage/toy10.so
 tests_unit_test_ledger_SOURCES = tests/unit/test_ledger.c tests/unit/tiny.h
 tests_unit_test_ledger_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_ledger_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS)

@@ -7,6 +7,7 @@
 #include "engine/graph.h"
 #include "engine/ledger.h"
 #include "engine/model.h"
+#include "engine/partition.h"
 #include "engine/pass.h"
 
 struct step_arrays { /* one block, cut by step.c; sizes follow from the limits */
@@ -17,10 +18,10 @@ struct step_arrays { /* one block, cut by step.c; sizes follow from the limits *
 	uint32_t *page0[TNP_MAX_GROUPS]; /* [step_seqs + 1] */
 	uint32_t *page[TNP_MAX_GROUPS];	 /* [step_seqs * max_pages] */
 	uint32_t *out_tok;		 /* [step_out] */
-	tnp_rc *seq_rc;			 /* [step_seqs] */
+	tnp_rc *seq_rc, *part_rc;	 /* [step_seqs] */
 	uint32_t *seq_of;		 /* [step_seqs] index in the caller's array */
 	float *rows;			 /* [step_out][width]: where callers' rows do not lie in one piece */
-	struct tnp_rows *out;		 /* [outputs of the graph]: the rows wanted, then the taps */
+	struct tnp_rows *out;		 /* [outputs of the graph]: the rows wanted, then taps and what goes from part to part */
 };
 
 struct model {
@@ -29,11 +30,12 @@ struct model {
 	struct chat_template *template;
 	struct error template_error; /* why there is no template */
 	char *bos, *eos;	     /* texts for the template; NULL: none */
-	struct graph *graph;
+	struct graph *graph; /* all layers: behind the passes, of a split model before them */
 	const struct tnp_graph *g;
 	struct graph_slots slots;
-	struct backend *backend; /* borrowed */
-	struct backend_model *bm;
+	struct partition parts;
+	bool opened; /* the parts are, and the step's arrays */
+	char backends[BACKENDS_TEXT_BYTES];
 	struct model_info info;
 	char name[128], arch[32];
 	uint64_t passes_off; /* graph passes that did not run */

@@ -325,10 +325,7 @@ bool pass_values(struct pass_edit *x, graph_tensor t, uint64_t most, float **out
 static void copy_attrs(struct graph *to, const struct tnp_attr *a, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
-		if (a[i].is_float)
-			graph_attr_float(to, a[i].key, a[i].v.f);
-		else
-			graph_attr_int(to, a[i].key, a[i].v.i);
+		graph_attr_add(to, &a[i]);
 }
 
 void pass_emit(struct pass_edit *x, const struct pass_node *n)

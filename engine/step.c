@@ -60,6 +60,7 @@ static uint64_t layout(struct step_arrays *a, const struct model *m, uint32_t ma
 	}
 	a->out_tok = cut(base, &at, i->step_out, sizeof *a->out_tok);
 	a->seq_rc = cut(base, &at, i->step_seqs, sizeof *a->seq_rc);
+	a->part_rc = cut(base, &at, m->parts.n > 1 ? i->step_seqs : 0, sizeof *a->part_rc);
 	a->seq_of = cut(base, &at, i->step_seqs, sizeof *a->seq_of);
 	layout_outs(a, m, base, &at);
 	a->rows = cut(base, &at, n_rows(i) * m->out_width, sizeof *a->rows);
@@ -77,7 +78,7 @@ int model_step_open(struct model *m, struct error *e)
 {
 	uint64_t bytes = layout(&m->step, m, m->max_pages, NULL);
 
-	m->step.block = mem_alloc(MEM_ENGINE, bytes);
+	m->step.block = m->parts.split ? mem_zalloc(MEM_ENGINE, bytes, 1) : mem_alloc(MEM_ENGINE, bytes);
 	if (!m->step.block)
 		return error_set(e, TENON_E_NOMEM, "model '%s': no memory for a step of %u tokens", m->name,
 			m->info.step_tokens);
@@ -180,7 +181,6 @@ static void fill_seq(struct model *m, struct fill *f, const struct step_seq *s, 
 
 	a->seq_of[f->n_seqs] = index;
 	a->past[f->n_seqs] = s->past;
-	a->seq_rc[f->n_seqs] = TNP_OK;
 	fill_pages(m, f, s);
 	fill_rows(m, f, s);
 	memcpy(a->token + f->n_tokens, s->tokens, s->n_tokens * sizeof *s->tokens);
@@ -244,8 +244,8 @@ int model_step(struct model *m, struct step_seq *seqs, uint32_t n_seqs, struct e
 	struct tnp_pages pages[TNP_MAX_GROUPS] = { { 0 } };
 	struct tnp_batch b;
 	struct fill f;
-	int rc = m->bm ? check_limits(m, seqs, n_seqs, e)
-		       : error_set(e, TENON_E_INVALID, "step: the model was only measured");
+	int rc = m->opened ? check_limits(m, seqs, n_seqs, e)
+			   : error_set(e, TENON_E_INVALID, "step: the model was only measured");
 
 	if (rc)
 		return rc;
@@ -268,14 +268,15 @@ int model_step(struct model *m, struct step_seq *seqs, uint32_t n_seqs, struct e
 		.out_tok = m->step.out_tok,
 		.out = m->step.out,
 		.seq_rc = m->step.seq_rc };
-	rc = backend_batch(m->bm, &b, e);
+	rc = partition_batch(&m->parts, &b, m->step.part_rc, e);
 	if (rc)
 		return rc;
 	hand_out(m, &f, seqs);
 	for (uint32_t i = 0; i < m->n_taps; i++) {
 		m->taps[i].rows = m->step.out[m->tap_out[i]].data;
-		m->taps[i].n_rows =
-			(m->taps[i].of_seqs ? f.n_seqs : m->taps[i].chosen ? f.n_out : f.n_tokens) *
+		m->taps[i].n_rows = (m->taps[i].of_seqs			? f.n_seqs
+						    : m->taps[i].chosen ? f.n_out
+									: f.n_tokens) *
 			m->taps[i].per_token;
 	}
 	return rc;

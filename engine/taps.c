@@ -8,16 +8,6 @@
 size_t model_n_taps(const struct model *m) { return m->n_taps; }
 const struct model_tap *model_tap_at(const struct model *m, size_t i) { return &m->taps[i]; }
 
-/* The output that is this tensor, made if there is none yet. */
-static uint32_t output_of(struct graph *g, graph_tensor t)
-{
-	for (uint32_t i = 1; i < g->g.n_out; i++)
-		if (g->out[i] == t)
-			return i;
-	graph_out(g, t);
-	return g->g.n_out - 1;
-}
-
 static void tap_add(struct model *m, uint32_t node, graph_tensor t)
 {
 	struct graph *g = m->graph;
@@ -31,7 +21,7 @@ static void tap_add(struct model *m, uint32_t node, graph_tensor t)
 		.per_token = (uint32_t)(graph_row_width(g, t) / MAX_OF(graph_width(g, t), 1)),
 		.chosen = graph_symbol(g, t) == TNP_N_OUT,
 		.of_seqs = graph_symbol(g, t) == TNP_N_SEQS };
-	m->tap_out[m->n_taps++] = output_of(g, t);
+	m->tap_out[m->n_taps++] = graph_out_of(g, t);
 }
 
 /* A node of matrices, of experts or not: the first activation is what they multiply. */

@@ -15,12 +15,12 @@ static int copy(void *ctx, uint32_t group, uint32_t from, uint32_t to, uint32_t 
 
 static int read_page(void *ctx, uint32_t group, uint32_t page, void *out, struct error *e)
 {
-	return backend_kv_read(model_backend(ctx), group, page, out, e);
+	return model_kv_read(ctx, group, page, out, e);
 }
 
 static int write_page(void *ctx, uint32_t group, uint32_t page, const void *in, struct error *e)
 {
-	return backend_kv_write(model_backend(ctx), group, page, in, e);
+	return model_kv_write(ctx, group, page, in, e);
 }
 
 static uint64_t now(void *ctx)

@@ -196,7 +196,7 @@ static json_t *describe(const struct run *r)
 
 	return json_pack("{s:s, s:s, s:I, s:s, s:s}", "name", i->name, "arch", i->arch, "parameters",
 		(json_int_t)i->n_params, "precision", i->precision == TNP_EXACT ? "exact" : "fast", "backend",
-		backend_name(r->m.opened.backend));
+		i->backend);
 }
 
 static int bench(struct run *r)

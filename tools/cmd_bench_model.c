@@ -237,7 +237,7 @@ static json_t *describe(const struct run *r)
 {
 	return json_pack("{s:s, s:s, s:I, s:s, s:s}", "name", r->info->name, "arch", r->info->arch, "parameters",
 		(json_int_t)r->info->n_params, "precision", r->info->precision == TNP_EXACT ? "exact" : "fast", "backend",
-		backend_name(r->l.backend));
+		r->info->backend);
 }
 
 static int prepare(struct run *r, struct error *e)

@@ -68,27 +68,40 @@ static int help(void)
 
 /* ---- options ---------------------------------------------------------------------------------------------------------- */
 
-static bool take_pair(struct open_options *o, char *pair)
+/* The option whose KEY= stands here, and the value behind it; 0: none. */
+static int key_at(const char *s, const char **value)
 {
 	static const struct {
 		const char *key;
 		int option;
-	} keys[] = { { "backend", OPT_BACKEND }, { "precision", OPT_PRECISION }, { "kv", OPT_KV },
-		{ "isa", OPT_ISA }, { "passes", OPT_PASSES }, { "threads", OPT_THREADS } };
-	char *eq = strchr(pair, '=');
+	} keys[] = { { "backend=", OPT_BACKEND }, { "precision=", OPT_PRECISION }, { "kv=", OPT_KV },
+		{ "isa=", OPT_ISA }, { "passes=", OPT_PASSES }, { "threads=", OPT_THREADS } };
 
-	for (size_t i = 0; eq && i < COUNT_OF(keys); i++)
-		if ((size_t)(eq - pair) == strlen(keys[i].key) &&
-			!memcmp(pair, keys[i].key, (size_t)(eq - pair)))
-			return open_model_option("tenon diff", keys[i].option, eq + 1, o) > 0;
+	for (size_t i = 0; i < COUNT_OF(keys); i++)
+		if (!strncmp(s, keys[i].key, strlen(keys[i].key))) {
+			*value = s + strlen(keys[i].key);
+			return keys[i].option;
+		}
+	return 0;
+}
+
+static bool take_pair(struct open_options *o, char *pair)
+{
+	const char *value;
+	int option = key_at(pair, &value);
+
+	if (option)
+		return open_model_option("tenon diff", option, value, o) > 0;
 	(void)cli_usage("tenon diff",
 		"--a, --b: '%.64s' is not KEY=VALUE with backend, precision, kv, isa, passes or threads",
 		pair);
 	return false;
 }
 
+/* A value may be a list with commas of its own: what is no KEY= behind a comma goes on with it. */
 static bool take_spec(struct side_options *s, const char *spec)
 {
+	const char *value;
 	bool ok = true;
 
 	s->spec = mem_strdup(MEM_TOOL, spec ? spec : "");
@@ -96,7 +109,7 @@ static bool take_spec(struct side_options *s, const char *spec)
 		return false;
 	for (char *pair = s->spec, *next; pair && *pair && ok; pair = next) {
 		next = pair + strcspn(pair, ",");
-		while (*next && (next[1] == '-' || next[1] == '+')) /* a list of passes goes on */
+		while (*next && !key_at(next + 1, &value))
 			next += 1 + strcspn(next + 1, ",");
 		next = *next ? next : NULL;
 		if (next)
@@ -268,7 +281,7 @@ static json_t *side_json(const struct score *s)
 	const struct model_info *i = model_info(s->m);
 
 	return json_pack("{s:s, s:s, s:s, s:s}", "model", gguf_path(model_file(s->m)), "backend",
-		backend_name(s->opened.backend), "precision", precision_name(i), "kv",
+		i->backend, "precision", precision_name(i), "kv",
 		gguf_type_name(i->kv_type));
 }
 
@@ -328,7 +341,7 @@ static void print_side(const char *name, const struct score *s)
 	const struct model_info *i = model_info(s->m);
 
 	(void)printf("%s: %s, backend %s, %s, KV %s\n", name, gguf_path(model_file(s->m)),
-		backend_name(s->opened.backend), precision_name(i), gguf_type_name(i->kv_type));
+		i->backend, precision_name(i), gguf_type_name(i->kv_type));
 }
 
 static void print_token(const struct diff *d, const char *name, int32_t id)

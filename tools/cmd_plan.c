@@ -129,7 +129,7 @@ static void print_json(const struct plan *p)
 	bool fits = l->total <= p->budget;
 	json_t *o = json_pack(
 		"{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:o, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:b, s:i}",
-		"model", i->name, "backend", backend_name(p->open.o.backend), "precision",
+		"model", i->name, "backend", i->backend, "precision",
 		i->precision == TNP_EXACT ? "exact" : "fast", "kv_type", gguf_type_name(i->kv_type), "ctx",
 		(int)i->n_ctx, "sessions", (int)p->sessions, "page_tokens", (int)i->page_tokens, "bytes",
 		items_json(p), "kv_token_bytes", (json_int_t)(page_bytes(p, false) / i->page_tokens),
@@ -162,10 +162,10 @@ static void print_text(const struct plan *p)
 	memory_text(p->budget, budget, sizeof budget);
 	if (i->is_encoder)
 		(void)printf("%s: an encoder, texts of up to %u tokens (%s, %s)\n", i->name, i->n_ctx,
-			backend_name(p->open.o.backend), i->precision == TNP_EXACT ? "exact" : "fast");
+			i->backend, i->precision == TNP_EXACT ? "exact" : "fast");
 	else
 		(void)printf("%s: %llu sessions of %u tokens (%s, %s, keys and values as %s)\n", i->name,
-			(unsigned long long)p->sessions, i->n_ctx, backend_name(p->open.o.backend),
+			(unsigned long long)p->sessions, i->n_ctx, i->backend,
 			i->precision == TNP_EXACT ? "exact" : "fast", gguf_type_name(i->kv_type));
 	for (uint32_t k = 0; k < LEDGER_N; k++) {
 		if (l->bytes[k])

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tenon inspect graph: the graph as its architecture builds it and as the passes leave it for a backend: what each pass did,
- * what each node moves and computes for one token and for many, and the arena against its lower bound. Nothing is loaded.
+ * tenon inspect graph: the graph as its architecture builds it and as the passes leave it for a backend, or for several: what
+ * each pass did, what each node moves and computes for one token and for many, what is copied between backends, and the arena
+ * against its lower bound. Nothing is loaded.
  */
 #include "engine/arch.h"
 #include "engine/graph_cost.h"
@@ -15,9 +16,10 @@ enum {
 	NAME_ROOM = 96
 };
 
-struct shown {
-	const struct graph *g;
-	const struct tnp_graph *t;
+struct shown { /* a graph, or those of the parts one behind the other */
+	const struct graph *g[MODEL_MAX_PARTS];
+	const struct tnp_graph *t[MODEL_MAX_PARTS];
+	uint32_t n;
 };
 
 struct inspect_graph {
@@ -43,6 +45,7 @@ static int help(void)
 		"examples:\n"
 		"  tenon inspect graph -m smollm2-135m\n"
 		"  tenon inspect graph -m model.gguf --passes=-fuse_qkv --tokens 256 --json\n"
+		"  tenon inspect graph -m model.gguf --backend cpu=15,ref\n"
 		"  tenon inspect graph -m model.gguf --before --dot | dot -Tsvg >graph.svg\n",
 		stdout);
 	return CLI_OK;
@@ -67,25 +70,45 @@ static struct graph_cost cost_of(
 	return c;
 }
 
-static struct graph_cost total_of(const struct inspect_graph *p, const struct tnp_graph *t, uint64_t tokens)
+static struct graph_cost total_of(const struct inspect_graph *p, const struct shown *s, uint64_t tokens)
 {
-	struct graph_step s = step_of(p, (uint32_t)tokens);
-	struct graph_cost c;
+	struct graph_step step = step_of(p, (uint32_t)tokens);
+	struct graph_cost sum = { 0 };
 
-	graph_total_cost(t, &s, &c);
-	return c;
+	for (uint32_t k = 0; k < s->n; k++) {
+		struct graph_cost c;
+
+		graph_total_cost(s->t[k], &step, &c);
+		sum.weight_bytes += c.weight_bytes;
+		sum.activation_bytes += c.activation_bytes;
+		sum.kv_bytes += c.kv_bytes;
+		sum.operations += c.operations;
+	}
+	return sum;
+}
+
+struct sums {
+	uint64_t arena, live;
+	uint32_t n_nodes;
+	double ratio;
+};
+
+static struct sums sums_of(const struct shown *s)
+{
+	struct sums x = { 0 };
+
+	for (uint32_t k = 0; k < s->n; k++) {
+		x.arena += s->t[k]->arena_bytes;
+		x.live += graph_live_bytes(s->g[k]);
+		x.n_nodes += s->t[k]->n_nodes;
+	}
+	x.ratio = x.live ? (double)x.arena / (double)x.live : 1;
+	return x;
 }
 
 static uint64_t bytes_of(const struct graph_cost *c)
 {
 	return c->weight_bytes + c->activation_bytes + c->kv_bytes;
-}
-
-static double arena_ratio(const struct shown *s)
-{
-	uint64_t live = graph_live_bytes(s->g);
-
-	return live ? (double)s->t->arena_bytes / (double)live : 1;
 }
 
 /* "[n][576]"; n tokens, s sequences, o rows asked for. */
@@ -118,39 +141,46 @@ static json_t *costs_json(const struct graph_cost *one, const struct graph_cost 
 	return json_pack("{s:o, s:o}", "one", cost_json(one), "many", cost_json(many));
 }
 
-static json_t *node_json(const struct inspect_graph *p, const struct shown *s, uint32_t i)
+/* Node i of part k. Numbers of tensors are the part's. */
+static json_t *node_json(const struct inspect_graph *p, const struct shown *s, uint32_t k, uint32_t i)
 {
-	const struct tnp_node *n = &s->t->nodes[i];
-	struct graph_cost one = cost_of(p, s->t, i, 1), many = cost_of(p, s->t, i, p->tokens);
-	json_t *in = json_array(), *out = json_array(), *weights = json_array();
+	const struct tnp_graph *g = s->t[k];
+	const struct tnp_node *n = &g->nodes[i];
+	struct graph_cost one = cost_of(p, g, i, 1), many = cost_of(p, g, i, p->tokens);
+	json_t *in = json_array(), *out = json_array(), *weights = json_array(), *o;
 	char name[NAME_ROOM];
 
 	for (uint32_t j = 0; j < n->n_in; j++) {
-		uint32_t t = s->t->edges[n->in0 + j];
-		const struct gguf_tensor *w = graph_file_tensor(s->g, t);
+		uint32_t t = g->edges[n->in0 + j];
+		const struct gguf_tensor *w = graph_file_tensor(s->g[k], t);
 
-		if (s->t->tensors[t].buffer == TNP_NONE)
+		if (g->tensors[t].buffer == TNP_NONE)
 			(void)json_array_append_new(in, json_integer(t));
 		else if (!w || json_array_append_new(weights, json_stringn(w->name.s, w->name.len)))
 			(void)json_array_append_new(weights, json_string(w ? "(not text)" : "constant"));
 	}
 	for (uint32_t j = 0; j < n->n_out; j++)
-		(void)json_array_append_new(out, json_integer(s->t->edges[n->out0 + j]));
-	graph_node_name(s->g, i, name, sizeof name);
-	return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "op", graph_op_name(n->op), "name", name, "in", in,
+		(void)json_array_append_new(out, json_integer(g->edges[n->out0 + j]));
+	graph_node_name(s->g[k], i, name, sizeof name);
+	o = json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "op", graph_op_name(n->op), "name", name, "in", in,
 		"weights", weights, "out", out, "cost", costs_json(&one, &many));
+	if (s->n > 1)
+		(void)json_object_set_new(o, "part", json_integer(k));
+	return o;
 }
 
 static json_t *graph_json(const struct inspect_graph *p, const struct shown *s, bool nodes)
 {
-	struct graph_cost one = total_of(p, s->t, 1), many = total_of(p, s->t, p->tokens);
-	json_t *o = json_pack("{s:i, s:I, s:I, s:f, s:o}", "n_nodes", (int)s->t->n_nodes, "arena_bytes",
-		(json_int_t)s->t->arena_bytes, "live_bytes", (json_int_t)graph_live_bytes(s->g),
-		"arena_ratio", arena_ratio(s), "cost", costs_json(&one, &many));
+	struct graph_cost one = total_of(p, s, 1), many = total_of(p, s, p->tokens);
+	struct sums x = sums_of(s);
+	json_t *o = json_pack("{s:i, s:I, s:I, s:f, s:o}", "n_nodes", (int)x.n_nodes, "arena_bytes",
+		(json_int_t)x.arena, "live_bytes", (json_int_t)x.live, "arena_ratio", x.ratio, "cost",
+		costs_json(&one, &many));
 	json_t *list = json_array();
 
-	for (uint32_t i = 0; nodes && i < s->t->n_nodes; i++)
-		(void)json_array_append_new(list, node_json(p, s, i));
+	for (uint32_t k = 0; nodes && k < s->n; k++)
+		for (uint32_t i = 0; i < s->t[k]->n_nodes; i++)
+			(void)json_array_append_new(list, node_json(p, s, k, i));
 	if (nodes)
 		(void)json_object_set_new(o, "nodes", list);
 	else
@@ -170,13 +200,30 @@ static json_t *passes_json(const struct inspect_graph *p)
 	return list;
 }
 
+static json_t *parts_json(const struct inspect_graph *p)
+{
+	json_t *list = json_array();
+
+	for (uint32_t k = 0; k < model_n_parts(p->m.model); k++) {
+		struct model_part part = model_part_at(p->m.model, k);
+
+		(void)json_array_append_new(list,
+			json_pack("{s:s, s:i, s:i, s:i, s:I, s:I}", "backend", backend_name(part.backend),
+				"first_layer", (int)part.layer0, "n_layers", (int)part.n_layers, "n_nodes",
+				(int)part.nodes->n_nodes, "copied_bytes_one", (json_int_t)part.copied_bytes,
+				"copied_bytes_many", (json_int_t)(part.copied_bytes * p->tokens)));
+	}
+	return list;
+}
+
 static void print_json(const struct inspect_graph *p)
 {
-	cli_print_json(json_pack("{s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:o}", "model",
-		model_info(p->m.model)->name, "backend", backend_name(p->m.backend), "tokens", (int)p->tokens,
-		"past", (int)p->past, "rounds", (int)model_pass_report(p->m.model)->rounds, "passes",
-		passes_json(p), "before", graph_json(p, &p->builder, p->before), "after",
-		graph_json(p, &p->passed, !p->before)));
+	const struct model_info *i = model_info(p->m.model);
+
+	cli_print_json(json_pack("{s:s, s:s, s:o, s:i, s:i, s:i, s:o, s:o, s:o}", "model", i->name, "backend",
+		i->backend, "parts", parts_json(p), "tokens", (int)p->tokens, "past", (int)p->past, "rounds",
+		(int)model_pass_report(p->m.model)->rounds, "passes", passes_json(p), "before",
+		graph_json(p, &p->builder, p->before), "after", graph_json(p, &p->passed, !p->before)));
 }
 
 /* ---- for people, for graphviz --------------------------------------------------------------------------------------- */
@@ -184,9 +231,10 @@ static void print_json(const struct inspect_graph *p)
 static void print_passes(const struct inspect_graph *p)
 {
 	const struct pass_report *r = model_pass_report(p->m.model);
+	const struct model_info *m = model_info(p->m.model);
 
-	(void)printf("%s for backend %s: %u nodes, %u behind the passes (%u rounds)\n",
-		model_info(p->m.model)->name, backend_name(p->m.backend), r->n_before, r->n_after, r->rounds);
+	(void)printf("%s for backend %s: %u nodes, %u behind the passes (%u rounds)\n", m->name, m->backend,
+		r->n_before, r->n_after, r->rounds);
 	for (uint32_t i = 0; i < PASS_N; i++)
 		(void)printf("  %-24s %5d nodes  %s\n", pass_at(i)->name, (int)r->pass[i].nodes,
 			p->off >> i & 1 ? "(off)" : pass_at(i)->line);
@@ -198,15 +246,16 @@ static void print_cost(const struct graph_cost *c)
 		(double)(c->activation_bytes + c->kv_bytes) / 1024, (double)c->operations / 1e6);
 }
 
-static void print_node(const struct inspect_graph *p, const struct shown *s, uint32_t i)
+static void print_node(const struct inspect_graph *p, const struct shown *s, uint32_t k, uint32_t i)
 {
-	const struct tnp_node *n = &s->t->nodes[i];
-	struct graph_cost one = cost_of(p, s->t, i, 1), many = cost_of(p, s->t, i, p->tokens);
+	const struct tnp_graph *g = s->t[k];
+	const struct tnp_node *n = &g->nodes[i];
+	struct graph_cost one = cost_of(p, g, i, 1), many = cost_of(p, g, i, p->tokens);
 	char name[NAME_ROOM], shape[64] = "";
 
-	graph_node_name(s->g, i, name, sizeof name);
+	graph_node_name(s->g[k], i, name, sizeof name);
 	if (n->n_out)
-		shape_text(&s->t->tensors[s->t->edges[n->out0]], shape, sizeof shape);
+		shape_text(&g->tensors[g->edges[n->out0]], shape, sizeof shape);
 	(void)printf("%4u %-30s %-14s", i, name, shape);
 	print_cost(&one);
 	print_cost(&many);
@@ -215,13 +264,27 @@ static void print_node(const struct inspect_graph *p, const struct shown *s, uin
 
 static void print_totals(const struct inspect_graph *p, const char *what, const struct shown *s)
 {
-	struct graph_cost one = total_of(p, s->t, 1), many = total_of(p, s->t, p->tokens);
+	struct graph_cost one = total_of(p, s, 1), many = total_of(p, s, p->tokens);
+	struct sums x = sums_of(s);
 
-	(void)printf("%4u %-45s", s->t->n_nodes, what);
+	(void)printf("%4u %-45s", x.n_nodes, what);
 	print_cost(&one);
 	print_cost(&many);
 	(void)printf("\n     %-45s arena %.1f KiB, at least %.1f KiB: %.3f times\n", "",
-		(double)s->t->arena_bytes / 1024, (double)graph_live_bytes(s->g) / 1024, arena_ratio(s));
+		(double)x.arena / 1024, (double)x.live / 1024, x.ratio);
+}
+
+/* Of a model on several backends: where part k begins and what is copied to it. */
+static void print_part(const struct inspect_graph *p, uint32_t k)
+{
+	struct model_part part = model_part_at(p->m.model, k);
+
+	(void)printf("---- layers %u to %u on %s", part.layer0, part.layer0 + part.n_layers - 1,
+		backend_name(part.backend));
+	if (part.copied_bytes)
+		(void)printf("; copied to it: %.1f KiB, %.1f KiB", part.copied_bytes / 1024.0,
+			(double)(part.copied_bytes * p->tokens) / 1024);
+	(void)puts("");
 }
 
 static void print_text(const struct inspect_graph *p)
@@ -234,52 +297,81 @@ static void print_text(const struct inspect_graph *p)
 	(void)printf("\n%-50s %34s %34s\n", "", "one token", many);
 	(void)printf("%4s %-30s %-14s %10s %10s %12s %10s %10s %12s\n", "", "node", "result", "weights KiB",
 		"other KiB", "Mop", "weights KiB", "other KiB", "Mop");
-	for (uint32_t i = 0; i < s->t->n_nodes; i++)
-		print_node(p, s, i);
+	for (uint32_t k = 0; k < s->n; k++) {
+		if (s->n > 1)
+			print_part(p, k);
+		for (uint32_t i = 0; i < s->t[k]->n_nodes; i++)
+			print_node(p, s, k, i);
+	}
 	print_totals(p, "before the passes", &p->builder);
 	print_totals(p, "behind the passes", &p->passed);
 }
 
-static void print_dot_edges(const struct shown *s, uint32_t i, const uint32_t *maker)
+/* maker: node of part k that writes a tensor; TNP_NONE: it comes from outside. */
+static void print_dot_edges(const struct shown *s, uint32_t k, uint32_t i, const uint32_t *maker)
 {
-	const struct tnp_node *n = &s->t->nodes[i];
+	const struct tnp_graph *g = s->t[k];
+	const struct tnp_node *n = &g->nodes[i];
 	char shape[64];
 
 	for (uint32_t j = 0; j < n->n_in; j++) {
-		uint32_t t = s->t->edges[n->in0 + j];
+		uint32_t t = g->edges[n->in0 + j];
 
-		if (s->t->tensors[t].buffer != TNP_NONE)
+		if (g->tensors[t].buffer != TNP_NONE)
 			continue;
-		shape_text(&s->t->tensors[t], shape, sizeof shape);
+		shape_text(&g->tensors[t], shape, sizeof shape);
 		if (maker[t] == TNP_NONE)
-			(void)printf("\tin -> n%u [label=\"%s\"];\n", i, shape);
+			(void)printf("\tin%u -> p%un%u [label=\"%s\"];\n", k, k, i, shape);
 		else
-			(void)printf("\tn%u -> n%u [label=\"%s\"];\n", maker[t], i, shape);
+			(void)printf("\tp%un%u -> p%un%u [label=\"%s\"];\n", k, maker[t], k, i, shape);
 	}
+}
+
+/* Part k begins with a copy of what the last part has made: `from`, a node of it. */
+static void print_dot_copy(const struct inspect_graph *p, uint32_t k, uint32_t from)
+{
+	struct model_part part = model_part_at(p->m.model, k);
+
+	(void)printf("\tin%u [shape=ellipse, label=\"copy to %s\\n%u bytes a token\"];\n\tp%un%u -> in%u;\n",
+		k, backend_name(part.backend), part.copied_bytes, k - 1, from, k);
+}
+
+/* maker: [tensors] room. */
+static void print_dot_part(const struct inspect_graph *p, const struct shown *s, uint32_t k, uint32_t *maker)
+{
+	const struct tnp_graph *g = s->t[k];
+	char name[NAME_ROOM];
+
+	memset(maker, 0xff, g->n_tensors * sizeof *maker);
+	for (uint32_t i = 0; i < g->n_nodes; i++) {
+		const struct tnp_node *n = &g->nodes[i];
+		struct graph_cost one = cost_of(p, g, i, 1);
+
+		graph_node_name(s->g[k], i, name, sizeof name);
+		(void)printf("\tp%un%u [label=\"%s\\n%.1f KiB, %.3f Mop a token\"];\n", k, i, name,
+			(double)bytes_of(&one) / 1024, (double)one.operations / 1e6);
+		print_dot_edges(s, k, i, maker);
+		for (uint32_t j = 0; j < n->n_out; j++)
+			maker[g->edges[n->out0 + j]] = i;
+	}
+	if (k + 1 < s->n)
+		print_dot_copy(p, k + 1, maker[g->out[0]]);
 }
 
 static int print_dot(const struct inspect_graph *p)
 {
 	const struct shown *s = p->before ? &p->builder : &p->passed;
-	uint32_t *maker = mem_alloc(MEM_TOOL, s->t->n_tensors * sizeof *maker);
-	char name[NAME_ROOM];
+	uint32_t most = 0, *maker;
 
+	for (uint32_t k = 0; k < s->n; k++)
+		most = MAX_OF(most, s->t[k]->n_tensors);
+	maker = mem_alloc(MEM_TOOL, most * sizeof *maker);
 	if (!maker)
 		return cli_fail("inspect: no memory");
-	memset(maker, 0xff, s->t->n_tensors * sizeof *maker);
 	(void)puts(
 		"digraph tenon {\n\tnode [shape=box, fontname=sans];\n\tedge [fontname=sans, fontsize=9];");
-	for (uint32_t i = 0; i < s->t->n_nodes; i++) {
-		const struct tnp_node *n = &s->t->nodes[i];
-		struct graph_cost one = cost_of(p, s->t, i, 1);
-
-		graph_node_name(s->g, i, name, sizeof name);
-		(void)printf("\tn%u [label=\"%s\\n%.1f KiB, %.3f Mop a token\"];\n", i, name,
-			(double)bytes_of(&one) / 1024, (double)one.operations / 1e6);
-		print_dot_edges(s, i, maker);
-		for (uint32_t j = 0; j < n->n_out; j++)
-			maker[s->t->edges[n->out0 + j]] = i;
-	}
+	for (uint32_t k = 0; k < s->n; k++)
+		print_dot_part(p, s, k, maker);
 	(void)puts("}");
 	mem_free(maker);
 	return CLI_OK;
@@ -303,10 +395,17 @@ static int build_plain(struct inspect_graph *p, struct error *e)
 	if (rc)
 		return rc;
 	a->build(f, &ap, p->plain);
-	p->builder.g = p->plain;
-	p->builder.t = graph_finish(p->plain, i->step_tokens, i->step_seqs, i->step_out, e);
-	p->passed.g = model_graph(p->m.model, &p->passed.t);
-	return p->builder.t ? TENON_OK : e->code;
+	p->builder = (struct shown){ .g = { p->plain },
+		.t = { graph_finish(p->plain, i->step_tokens, i->step_seqs, i->step_out, e) },
+		.n = 1 };
+	p->passed.n = model_n_parts(p->m.model);
+	for (uint32_t k = 0; k < p->passed.n; k++) {
+		struct model_part part = model_part_at(p->m.model, k);
+
+		p->passed.g[k] = part.graph;
+		p->passed.t[k] = part.nodes;
+	}
+	return p->builder.t[0] ? TENON_OK : e->code;
 }
 
 static int parse(int argc, char **argv, struct inspect_graph *p)

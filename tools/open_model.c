@@ -9,6 +9,7 @@
 int open_model_option(const char *cmd, int c, const char *arg, struct open_options *o)
 {
 	struct error e = { 0 };
+	struct backends_list list;
 	uint64_t off;
 
 	switch (c) {
@@ -17,7 +18,10 @@ int open_model_option(const char *cmd, int c, const char *arg, struct open_optio
 		return 1;
 	case OPT_BACKEND:
 		o->backend = arg;
-		return 1;
+		if (!backends_parse(arg, 0, &list, &e))
+			return 1;
+		(void)cli_usage(cmd, "--%s", e.text);
+		return -1;
 	case OPT_PRECISION:
 		o->precision = arg;
 		if (!strcmp(arg, "fast") || !strcmp(arg, "exact"))
@@ -56,22 +60,36 @@ static void take_types(const struct open_options *o, struct model_options *m)
 	m->kv_type = !strcmp(o->kv, "q8_0") ? TNP_Q8_0 : !strcmp(o->kv, "q4_0") ? TNP_Q4_0 : TNP_F16;
 }
 
-static int open_backend(const struct open_options *o, struct opened *out, struct error *e)
+/* The options that the command line has for backends, for each of them. */
+static size_t take_plugin_options(const struct open_options *o, struct opened *out)
 {
-	const char *name = o->backend ? o->backend : "cpu";
-	struct plugins_config c = { .dirs = out->dirs, .n_dirs = 1, .options = out->options };
-	int rc = plugins_default_dir(out->dir, sizeof out->dir, e);
+	size_t n = 0;
 
+	(void)snprintf(out->threads, sizeof out->threads, "%llu", (unsigned long long)o->threads);
+	for (uint32_t i = 0; i < out->list.n; i++) {
+		const char *name = *out->list.part[i].name ? out->list.part[i].name : "cpu";
+
+		if (o->threads)
+			out->options[n++] = (struct plugin_option){ name, "threads", out->threads };
+		if (o->isa)
+			out->options[n++] = (struct plugin_option){ name, "isa", o->isa };
+	}
+	return n;
+}
+
+static int open_backends(const struct open_options *o, struct opened *out, struct error *e)
+{
+	struct plugins_config c = { .dirs = out->dirs, .n_dirs = 1, .options = out->options };
+	int rc = backends_parse(o->backend, 0, &out->list, e);
+
+	if (!rc)
+		rc = plugins_default_dir(out->dir, sizeof out->dir, e);
 	if (rc)
 		return rc;
 	out->dirs[0] = out->dir;
-	(void)snprintf(out->threads, sizeof out->threads, "%llu", (unsigned long long)o->threads);
-	if (o->threads)
-		out->options[c.n_options++] = (struct plugin_option){ name, "threads", out->threads };
-	if (o->isa)
-		out->options[c.n_options++] = (struct plugin_option){ name, "isa", o->isa };
+	c.n_options = take_plugin_options(o, out);
 	rc = plugins_open(&c, &out->plugins, e);
-	return rc ? rc : backend_open(out->plugins, o->backend, 0, &out->backend, e);
+	return rc ? rc : backends_open(out->plugins, &out->list, &out->backends, e);
 }
 
 int open_model(struct open_options *o, struct opened *out, struct error *e)
@@ -81,11 +99,12 @@ int open_model(struct open_options *o, struct opened *out, struct error *e)
 	memset(out, 0, sizeof *out);
 	rc = cli_model_path(o->model, out->path, sizeof out->path, e);
 	if (!rc)
-		rc = open_backend(o, out, e);
+		rc = open_backends(o, out, e);
 	if (rc)
 		return rc;
 	o->o.path = out->path;
-	o->o.backend = out->backend;
+	o->o.places = out->backends.place;
+	o->o.n_places = out->backends.n;
 	o->o.passes = o->passes;
 	take_types(o, &o->o);
 	return model_open(&o->o, &out->model, e);
@@ -94,9 +113,8 @@ int open_model(struct open_options *o, struct opened *out, struct error *e)
 void open_model_close(struct opened *m)
 {
 	model_close(m->model);
-	backend_close(m->backend);
+	backends_close(&m->backends);
 	plugins_close(m->plugins);
 	m->model = NULL;
-	m->backend = NULL;
 	m->plugins = NULL;
 }

@@ -8,7 +8,7 @@
 
 struct open_options {		/* zero-initialise; NULL and 0 mean defaults */
 	const char *model;	/* -m: path or name */
-	const char *backend;	/* --backend */
+	const char *backend;	/* --backend: a list, engine/backends.h */
 	const char *precision;	/* --precision fast|exact */
 	const char *kv;		/* --kv f32|f16|q8_0|q4_0 */
 	uint64_t threads;	/* --threads: the backend's "threads" option */
@@ -19,11 +19,12 @@ struct open_options {		/* zero-initialise; NULL and 0 mean defaults */
 
 struct opened {
 	struct plugins *plugins;
-	struct backend *backend;
+	struct backends_list list;
+	struct backends backends;
 	struct model *model;
 	char dir[4096], path[4096], threads[24];
 	const char *dirs[1];
-	struct plugin_option options[2];
+	struct plugin_option options[2 * MODEL_MAX_PARTS];
 };
 
 /* The long options above, for a command's table; values beyond any character. */
@@ -38,7 +39,8 @@ enum { OPT_BACKEND = 0x200, OPT_PRECISION, OPT_KV, OPT_THREADS, OPT_ISA, OPT_PAS
 	}
 #define OPEN_MODEL_HELP                                                                                      \
 	"  -m, --model MODEL        a GGUF file, or a name that scripts/fetch-model knows\n"                 \
-	"      --backend NAME       compute backend (default: the best there is, cpu)\n"                     \
+	"      --backend LIST       compute backend (default: the best there is, cpu), or backends with the layers\n"       \
+	"                           of each, as in cpu=15,ref: the first 15 on cpu, the others on ref\n"       \
 	"      --precision P        fast (activations may be quantised; default) or exact (floats)\n"        \
 	"      --kv TYPE            keys and values as f32, f16 (default), q8_0 or q4_0\n"                   \
 	"      --isa NAME           instructions the backend may use (cpu: baseline, avx2, avx512vnni)\n"       \

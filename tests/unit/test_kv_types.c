@@ -100,15 +100,13 @@ static void shared_and_copied(struct rig *r)
 
 static void move_page(struct rig *r, uint32_t from, uint32_t to)
 {
-	struct backend_model *bm = model_backend(r->m);
-
 	for (uint32_t g = 0; g < 2; g++) {
 		size_t bytes = r->info->page_bytes[g];
 		uint8_t *one = malloc(bytes), *two = malloc(bytes);
 
-		assert_int_equal(backend_kv_read(bm, g, from, one, NULL), TENON_OK);
-		assert_int_equal(backend_kv_write(bm, g, to, one, NULL), TENON_OK);
-		assert_int_equal(backend_kv_read(bm, g, to, two, NULL), TENON_OK);
+		assert_int_equal(model_kv_read(r->m, g, from, one, NULL), TENON_OK);
+		assert_int_equal(model_kv_write(r->m, g, to, one, NULL), TENON_OK);
+		assert_int_equal(model_kv_read(r->m, g, to, two, NULL), TENON_OK);
 		assert_memory_equal(one, two, bytes);
 		free(one);
 		free(two);
