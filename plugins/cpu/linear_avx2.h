@@ -92,6 +92,9 @@ void avx2_row_f32(uint32_t type, const void *src, uint32_t k, uint64_t row, floa
 void avx2_act_pack(uint32_t act, const float *x, size_t ldx, uint32_t m, uint32_t k, uint32_t m0, uint32_t m1,
 	void *dst);
 void avx2_weight_pack(const struct linear_weight *w, const void *src, uint32_t n0, uint32_t n1, void *dst);
+/* The same with panels of 16 rows: each vector of one panel is followed by that of the next. Not for floats. */
+void avx2_weight_pack_pairs(
+	const struct linear_weight *w, const void *src, uint32_t n0, uint32_t n1, void *dst);
 size_t avx2_chunk_bytes(uint32_t type); /* bytes of a chunk; 0: unknown type */
 uint32_t avx2_chunk_k(uint32_t type);	/* columns of a chunk                 */
 

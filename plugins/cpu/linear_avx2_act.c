@@ -5,74 +5,17 @@
  *
  * Four blocks of a row are quantised at a time, then turned from rows of words into the tile's [word][T].
  */
-#include "plugins/cpu/linear_avx2.h"
-#include <float.h>
-#include <math.h>
-
-enum { S_MAX = 32767, GROUP = 4 };
-#define ROW_MIN 1e-30f
+#include "plugins/cpu/linear_avx2_quantise.h"
 
 /* Blocks of a tile on their way: quads of 32-bit words, in the order of the form, of each token. */
 struct group {
-	__m128i quad[GROUP][4][PANEL]; /* [block][quad][token] */
+	__m128i quad[ACT_GROUP][4][PANEL]; /* [block][quad][token] */
 };
-
-/* Greatest |x| of 32 as bits: among these NaN > infinity > all numbers. */
-INLINE __m256i block_top(const float *p)
-{
-	const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
-	__m256i top = _mm256_and_si256(load256(p), magnitude);
-
-	UNROLL
-	for (int i = 1; i < 4; i++)
-		top = _mm256_max_epi32(top, _mm256_and_si256(load256(p + 8 * i), magnitude));
-	return top;
-}
-
-static float row_top(const float *row, uint32_t k)
-{
-	__m256i top = _mm256_setzero_si256();
-	__m128i x;
-
-	for (uint32_t i = 0; i < k; i += QK)
-		top = _mm256_max_epi32(top, block_top(row + i));
-	x = _mm_max_epi32(_mm256_castsi256_si128(top), _mm256_extracti128_si256(top, 1));
-	x = _mm_max_epi32(x, _mm_shuffle_epi32(x, 0x4e));
-	x = _mm_max_epi32(x, _mm_shuffle_epi32(x, 0xb1));
-	return _mm_cvtss_f32(_mm_castsi128_ps(x));
-}
-
-/* The scale that is stored; *step is what to quantise by: infinite, so that everything becomes zero, for a row
- * that has no scale of its own. */
-static float row_scale(const float *row, uint32_t k, float levels, float *step)
-{
-	const float top = row_top(row, k);
-
-	*step = INFINITY;
-	if (!(top <= FLT_MAX))
-		return NAN;
-	if (top < ROW_MIN)
-		return 0.0f;
-	*step = top / levels;
-	return *step;
-}
 
 /* ---- int8 ---- */
 
-/* Greatest lane of each of four vectors of bits. */
-INLINE __m128i top_across(const __m256i v[GROUP])
-{
-	const __m256i a =
-		_mm256_max_epi32(_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[0], v[1]));
-	const __m256i b =
-		_mm256_max_epi32(_mm256_unpacklo_epi32(v[2], v[3]), _mm256_unpackhi_epi32(v[2], v[3]));
-	const __m256i c = _mm256_max_epi32(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
-
-	return _mm_max_epi32(_mm256_castsi256_si128(c), _mm256_extracti128_si256(c, 1));
-}
-
 /* int16 pair sums of each of four vectors, over the lower and over the upper 128 bits. */
-INLINE __m256i pairs_across(const __m256i v[GROUP])
+INLINE __m256i pairs_across(const __m256i v[ACT_GROUP])
 {
 	const __m256i a =
 		_mm256_add_epi16(_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[0], v[1]));
@@ -98,16 +41,8 @@ INLINE __m256i quantise_i8(const float *p, __m256 by)
 		_mm256_permutevar8x32_epi32(_mm256_packs_epi16(a, b), order), _mm256_set1_epi8(-127));
 }
 
-/* Block scales of four blocks: the smallest integers above top / (127 x step). */
-INLINE __m128i block_scales(__m128i top, float step)
-{
-	const __m128 s = _mm_mul_ps(_mm_castsi128_ps(top), _mm_set1_ps(1.0f / (127.0f * step)));
-
-	return _mm_add_epi32(_mm_cvttps_epi32(_mm_min_ps(s, _mm_set1_ps(S_MAX - 1))), _mm_set1_epi32(1));
-}
-
 /* What stands behind the codes of four blocks, a quad each. */
-INLINE void i8_tails(__m256i pairs, __m128i s, __m128i tail[GROUP])
+INLINE void i8_tails(__m256i pairs, __m128i s, __m128i tail[ACT_GROUP])
 {
 	const __m128i lo = _mm256_castsi256_si128(pairs),
 		      all = _mm_add_epi16(lo, _mm256_extracti128_si256(pairs, 1));
@@ -129,17 +64,17 @@ INLINE void i8_tails(__m256i pairs, __m128i s, __m128i tail[GROUP])
 /* n blocks of token t; step is the row's. */
 INLINE void i8_group(const float *p, uint32_t n, float step, uint32_t t, struct group *g)
 {
-	__m256i top[GROUP], pair[GROUP];
-	__m128i s, tail[GROUP];
+	__m256i top[ACT_GROUP], pair[ACT_GROUP];
+	__m128i s, tail[ACT_GROUP];
 	__m128 by;
 
 	UNROLL
-	for (uint32_t i = 0; i < GROUP; i++)
+	for (uint32_t i = 0; i < ACT_GROUP; i++)
 		top[i] = i < n ? block_top(p + i * QK) : _mm256_setzero_si256();
 	s = block_scales(top_across(top), step);
-	by = _mm_div_ps(_mm_set1_ps(1.0f), _mm_mul_ps(_mm_cvtepi32_ps(s), _mm_set1_ps(step)));
+	by = block_steps(s, step);
 	UNROLL
-	for (uint32_t i = 0; i < GROUP; i++) {
+	for (uint32_t i = 0; i < ACT_GROUP; i++) {
 		__m256i q = _mm256_setzero_si256();
 
 		if (i < n)
@@ -151,7 +86,7 @@ INLINE void i8_group(const float *p, uint32_t n, float step, uint32_t t, struct 
 	}
 	i8_tails(pairs_across(pair), s, tail);
 	UNROLL
-	for (uint32_t i = 0; i < GROUP; i++)
+	for (uint32_t i = 0; i < ACT_GROUP; i++)
 		g->quad[i][2][t] = tail[i];
 }
 
@@ -213,7 +148,7 @@ struct place {
 	uint32_t *dst;
 };
 
-/* Blocks [b, b + n), n <= GROUP. */
+/* Blocks [b, b + n), n <= ACT_GROUP. */
 INLINE void group_pack(
 	int i8, const struct place *a, const float *step, uint32_t b, const uint32_t n, struct group *g)
 {
@@ -241,7 +176,7 @@ INLINE void group_pack(
 /* `scale`: of row t0. */
 INLINE void tile_pack(int i8, const struct place *a, float *scale)
 {
-	const uint32_t whole = a->nb / GROUP * GROUP;
+	const uint32_t whole = a->nb / ACT_GROUP * ACT_GROUP;
 	float step[TILE_T];
 	struct group g;
 
@@ -249,9 +184,9 @@ INLINE void tile_pack(int i8, const struct place *a, float *scale)
 		memset(&g, 0, sizeof g);
 	for (uint32_t t = a->t0; t < a->t1; t++)
 		scale[t - a->t0] = row_scale(a->x + (t - a->t0) * a->ldx, a->nb * QK,
-			i8 ? 127.0f * S_MAX : (float)S_MAX, step + t);
-	for (uint32_t b = 0; b < whole; b += GROUP)
-		group_pack(i8, a, step, b, GROUP, &g);
+			i8 ? 127.0f * ACT_S_MAX : (float)ACT_S_MAX, step + t);
+	for (uint32_t b = 0; b < whole; b += ACT_GROUP)
+		group_pack(i8, a, step, b, ACT_GROUP, &g);
 	if (a->nb > whole)
 		group_pack(i8, a, step, whole, a->nb - whole, &g);
 }

@@ -8,27 +8,29 @@
 /* Panel forms: how a chunk's bytes come from 8 rows. `row` points at the chunk's first block in each row. */
 typedef void chunk_fn(uint32_t type, const uint8_t *const row[PANEL], uint8_t *out);
 
+enum { CHUNK_MAX = 1680 };
+
 static chunk_fn chunk_q4, chunk_q5, chunk_q8, chunk_iq4nl, chunk_k;
 
 static const struct pack_form {
 	uint8_t type;
-	uint16_t k, bytes;
-	chunk_fn *pack; /* NULL: floats */
+	uint16_t k, bytes, codes; /* columns, bytes, of these codes; scales come behind */
+	chunk_fn *pack;		  /* NULL: floats                                       */
 } pack_forms[] = {
-	{ TNP_F32, 1, 32, NULL },
-	{ TNP_F16, 1, 16, NULL },
-	{ TNP_BF16, 1, 16, NULL },
-	{ TNP_Q4_0, 32, 144, chunk_q4 },
-	{ TNP_Q4_1, 32, 160, chunk_q4 },
-	{ TNP_Q5_0, 32, 176, chunk_q5 },
-	{ TNP_Q5_1, 32, 192, chunk_q5 },
-	{ TNP_Q8_0, 32, 272, chunk_q8 },
-	{ TNP_IQ4_NL, 32, 144, chunk_iq4nl },
-	{ TNP_Q2_K, 256, 672, chunk_k },
-	{ TNP_Q3_K, 256, 912, chunk_k },
-	{ TNP_Q4_K, 256, 1184, chunk_k },
-	{ TNP_Q5_K, 256, 1440, chunk_k },
-	{ TNP_Q6_K, 256, 1680, chunk_k },
+	{ TNP_F32, 1, 32, 32, NULL },
+	{ TNP_F16, 1, 16, 16, NULL },
+	{ TNP_BF16, 1, 16, 16, NULL },
+	{ TNP_Q4_0, 32, 144, 128, chunk_q4 },
+	{ TNP_Q4_1, 32, 160, 128, chunk_q4 },
+	{ TNP_Q5_0, 32, 176, 160, chunk_q5 },
+	{ TNP_Q5_1, 32, 192, 160, chunk_q5 },
+	{ TNP_Q8_0, 32, 272, 256, chunk_q8 },
+	{ TNP_IQ4_NL, 32, 144, 128, chunk_iq4nl },
+	{ TNP_Q2_K, 256, 672, 512, chunk_k },
+	{ TNP_Q3_K, 256, 912, 768, chunk_k },
+	{ TNP_Q4_K, 256, 1184, 1024, chunk_k },
+	{ TNP_Q5_K, 256, 1440, 1280, chunk_k },
+	{ TNP_Q6_K, 256, 1680, 1536, chunk_k },
 };
 
 static const struct pack_form *form_of(uint32_t type)
@@ -340,6 +342,13 @@ static uint8_t *panel_place(const struct pack_form *f, uint8_t *dst, uint32_t pa
 	return dst + panel / 2 * 2 * chunks * f->bytes + panel % 2 * f->bytes;
 }
 
+static void panel_rows(
+	const struct linear_weight *w, const void *src, size_t stride, uint32_t j, const uint8_t *row[PANEL])
+{
+	for (uint32_t r = 0; r < PANEL; r++)
+		row[r] = (const uint8_t *)src + (j + r < w->n ? j + r : w->n - 1) * stride;
+}
+
 void avx2_weight_pack(const struct linear_weight *w, const void *src, uint32_t n0, uint32_t n1, void *dst)
 {
 	const struct pack_form *f = form_of(w->type);
@@ -350,10 +359,58 @@ void avx2_weight_pack(const struct linear_weight *w, const void *src, uint32_t n
 		return;
 	end = f->pack ? n1 : (n1 + TILE_N - 1) / TILE_N * TILE_N; /* floats: a last pair is whole */
 	for (uint32_t j = n0; j < end; j += PANEL) {
-		const size_t chunks = w->k / f->k, stride = chunks * dequant_block_bytes(w->type);
+		const size_t chunks = w->k / f->k;
 
-		for (uint32_t r = 0; r < PANEL; r++)
-			row[r] = (const uint8_t *)src + (j + r < w->n ? j + r : w->n - 1) * stride;
+		panel_rows(w, src, chunks * dequant_block_bytes(w->type), j, row);
 		panel_pack(f, row, w->k, panel_place(f, dst, j / PANEL, chunks));
+	}
+}
+
+/* n bytes of two panels' chunks, in turns of `unit` bytes. */
+INLINE uint8_t *turns(const uint8_t *chunk[TILE_R], size_t at, size_t n, const size_t unit, uint8_t *out)
+{
+	for (size_t i = at; i < at + n; i += unit)
+		for (int r = 0; r < TILE_R; r++, out += unit)
+			memcpy(out, chunk[r] + i, unit);
+	return out;
+}
+
+/* A chunk of 16 rows: codes, byte scales and f16 scales of two panels in turns, a vector of 8 rows each. */
+static void chunks_join(const struct pack_form *f, const uint8_t *chunk[TILE_R], uint8_t *out)
+{
+	const size_t codes = f->codes, bytes = f->k == DEQUANT_K ? DEQUANT_K / 2 : 0;
+
+	if (f->pack == chunk_q8 || f->pack == chunk_iq4nl)
+		out = turns(chunk, 0, codes, 16, out);
+	else
+		out = turns(chunk, 0, codes, 32, out);
+	out = turns(chunk, codes, bytes, 8, out);
+	turns(chunk, codes + bytes, f->bytes - codes - bytes, 16, out);
+}
+
+void avx2_weight_pack_pairs(
+	const struct linear_weight *w, const void *src, uint32_t n0, uint32_t n1, void *dst)
+{
+	const struct pack_form *f = form_of(w->type);
+	const size_t block = dequant_block_bytes(w->type);
+	uint8_t chunk[TILE_R][CHUNK_MAX];
+
+	if (!f || !f->pack)
+		return;
+	for (uint32_t j = n0; j < n1; j += TILE_N) {
+		const size_t chunks = w->k / f->k;
+		const uint8_t *row[TILE_R][PANEL], *of[TILE_R] = { chunk[0], chunk[1] };
+		uint8_t *out = (uint8_t *)dst + j / PANEL * chunks * f->bytes;
+
+		for (uint32_t r = 0; r < TILE_R; r++)
+			panel_rows(w, src, chunks * block, j + r * PANEL, row[r]);
+		for (size_t i = 0; i < chunks; i++, out += TILE_R * f->bytes) {
+			for (uint32_t r = 0; r < TILE_R; r++) {
+				f->pack(f->type, row[r], chunk[r]);
+				for (int k = 0; k < PANEL; k++)
+					row[r][k] += block;
+			}
+			chunks_join(f, of, out);
+		}
 	}
 }

@@ -1,301 +1,303 @@
 /* SPDX-License-Identifier: Apache-2.0
- * AVX-512 VNNI variant: panels, activations, scratch and drivers of the AVX2 variant (linear_avx2.h), kernels of its
- * own. vpdpbusd adds four products into int32, so nothing is deferred: one instruction in place of two, two panels
- * in one register, the running sums in registers too.
+ * AVX-512 VNNI variant: 16 rows of weights in a register, straight from the panel, x up to 12 tokens; sums of a block
+ * and of a row stay in registers over the whole of k. vpdpbusd adds four products into int32, so nothing is deferred.
+ * Few tokens or many, it is one path: a panel stays in L1 while tiles of tokens run over it, tokens in blocks that
+ * stay in L2 while the panels run over them.
  *
  * Bits are those of the AVX2 variant. There a block's exact int32 sum x block scale is rounded to float once; here
  * the exact int32 sum, below 2^17, times the scale as a float is rounded once.
  */
-#include "plugins/cpu/linear_avx2_codes.h"
+#include "plugins/cpu/linear_vnni_codes.h"
 
-enum { I8_DIRECT_MAX = 8, I16_DIRECT_MAX = 8 };
+enum { L2_ACT = 256 << 10 }; /* bytes of activations that should stay in L2 */
 
-/* What the T tokens of a block share with no one: [token]. */
-struct turn {
-	_Alignas(32) float s[PANEL];
-	_Alignas(
-		32) int32_t begin[2][PANEL]; /* what the sums of each half begin with: minus the zero point */
-	_Alignas(32) float min[2][PANEL]; /* what the halves' minima are multiplied with                  */
+/* A tile of tokens: its groups, first to third, of which the last may be narrower. */
+struct tile {
+	const uint8_t *group[VNNI_TILE / VNNI_GROUP];
+	const float *scale;
 };
+typedef void tile16_fn(const uint8_t *panel, uint32_t nb, const struct tile *a, const struct store *c);
 
-INLINE void turn_make(int form, const uint32_t *x, const int T, struct turn *o)
+/* Word w of token t, of T. */
+INLINE const uint32_t *word(const uint32_t *const *x, int w, int t, const int T)
 {
-	const __m256i one = _mm256_set1_epi16(1);
-	const __m256i all = _mm256_madd_epi16(load256(x + X_CORR * T), one);
-	const __m256i lo = _mm256_madd_epi16(load256(x + X_CORR16 * T), one), hi = _mm256_sub_epi32(all, lo);
-	const __m256 s = _mm256_cvtepi32_ps(_mm256_srli_epi32(load256(x + X_S * T), 16));
+	const int g = t / VNNI_GROUP, width = T - g * VNNI_GROUP < VNNI_GROUP ? T % VNNI_GROUP : VNNI_GROUP;
 
-	_mm256_store_ps(o->s, s);
-	if (form == I8_Z8)
-		store256(o->begin[0], all);
-	if (form == I8_Z16 || form == I8_Z16_MIN)
-		store256(o->begin[0], _mm256_add_epi32(all, all));
-	if (form_min(form))
-		store256(o->min[0], load256(x + X_SSUM * T));
-	if (form_halves(form)) {
-		store256(o->begin[0], _mm256_slli_epi32(lo, 2));
-		store256(o->begin[1], _mm256_slli_epi32(hi, 2));
-	}
-	if (form == I8_HALVES_MIN) {
-		_mm256_store_ps(o->min[0], _mm256_mul_ps(_mm256_cvtepi32_ps(lo), s));
-		_mm256_store_ps(o->min[1], _mm256_mul_ps(_mm256_cvtepi32_ps(hi), s));
-	}
+	return x[g] + w * width + t % VNNI_GROUP;
+}
+INLINE __m512i bcast16(const uint32_t *p) { return _mm512_set1_epi32((int)*p); }
+INLINE __m512 bcast16_f32(const uint32_t *p) { return _mm512_castsi512_ps(bcast16(p)); }
+
+INLINE void words_next(const uint32_t **x, int words, const int T)
+{
+	UNROLL
+	for (int g = 0; g * VNNI_GROUP < T; g++)
+		x[g] += words * (T - g * VNNI_GROUP < VNNI_GROUP ? T % VNNI_GROUP : VNNI_GROUP);
 }
 
-INLINE int form_begins(int form) { return form != I8_MIN; }
-INLINE int form_adds(int form) { return form_min(form) || form == I8_HALVES_MIN; }
+INLINE void tile_store(const __m512 *f, const float *scale, const struct store *c, const int T)
+{
+	const __mmask16 cols = (__mmask16)(c->jn < VNNI_PANEL ? (1u << c->jn) - 1 : 0xffff);
 
-/* ---- few tokens: a panel x T ---- */
+	UNROLL
+	for (int t = 0; t < T; t++)
+		_mm512_mask_storeu_ps(c->c + t * c->ldc, cols, _mm512_mul_ps(f[t], _mm512_set1_ps(scale[t])));
+}
 
-INLINE void direct_half(
-	int form, const struct turn *o, int h, const __m256i *acc, __m256 d, __m256 m, __m256 *f, const int T)
+/* ---- int8 ---- */
+
+/* What the sums of token t begin with: minus the zero point. */
+INLINE __m512i sum_begin(int form, const uint32_t *const *x, int t, const int T, int h)
+{
+	__m512i zero;
+
+	if (form == I8_MIN)
+		return _mm512_setzero_si512();
+	zero = bcast16(word(x, X_ZERO, t, T));
+	if (form == I8_Z8)
+		return zero;
+	if (form == I8_Z16 || form == I8_Z16_MIN)
+		return _mm512_add_epi32(zero, zero);
+	if (h)
+		return _mm512_slli_epi32(_mm512_sub_epi32(zero, bcast16(word(x, X_ZERO16, t, T))), 2);
+	return _mm512_slli_epi32(bcast16(word(x, X_ZERO16, t, T)), 2);
+}
+
+/* What a minimum of 16 rows is multiplied with. */
+INLINE __m512 min_factor(int form, const uint32_t *const *x, int t, const int T, int h)
+{
+	__m512i zero;
+
+	if (form != I8_HALVES_MIN)
+		return bcast16_f32(word(x, X_MIN, t, T));
+	zero = bcast16(word(x, X_ZERO16, t, T));
+	if (h)
+		zero = _mm512_sub_epi32(bcast16(word(x, X_ZERO, t, T)), zero);
+	return _mm512_mul_ps(_mm512_cvtepi32_ps(zero), bcast16_f32(word(x, X_SCALE, t, T)));
+}
+
+INLINE void sums_add(int form, const uint32_t *const *x, const __m512i *acc, __m512 d, __m512 m, __m512 *f,
+	const int T, int h)
 {
 	UNROLL
 	for (int t = 0; t < T; t++) {
-		f[t] = _mm256_fmadd_ps(
-			_mm256_mul_ps(_mm256_cvtepi32_ps(acc[t]), _mm256_set1_ps(o->s[t])), d, f[t]);
-		if (form_adds(form))
-			f[t] = _mm256_fmadd_ps(_mm256_set1_ps(o->min[h][t]), m, f[t]);
+		const __m512 v =
+			_mm512_mul_ps(_mm512_cvtepi32_ps(acc[t]), bcast16_f32(word(x, X_SCALE, t, T)));
+
+		f[t] = _mm512_fmadd_ps(v, d, f[t]);
+		if (form_min(form) || form == I8_HALVES_MIN)
+			f[t] = _mm512_fmadd_ps(min_factor(form, x, t, T, h), m, f[t]);
 	}
 }
 
-INLINE void direct_block(
-	uint32_t type, const uint8_t *chunk, uint32_t b, const uint32_t *x, __m256 *f, const int T)
+/* Vector v, half h, against all tokens. */
+INLINE void codes_add(
+	uint32_t type, const uint8_t *q, const uint32_t *const *x, __m512i *acc, const int T, int v, int h)
 {
-	const uint8_t *q = chunk + b * type_codes(type);
-	const int form = type_form(type);
-	__m256i acc[TILE_T];
-	struct turn o;
-	__m256 d, m;
+	const __m512i u = codes16(type, q, v, h);
 
-	turn_make(form, x, T, &o);
 	UNROLL
-	for (int h = 0; h < 2; h++) {
+	for (int t = 0; t < T; t++)
+		acc[t] = _mm512_dpbusd_epi32(acc[t], u, bcast16(word(x, 4 * h + v, t, T)));
+}
+
+INLINE void block_i8(
+	uint32_t type, const uint8_t *chunk, uint32_t b, const uint32_t *const *x, __m512 *f, const int T)
+{
+	const uint8_t *q = chunk + b * 2 * type_codes(type);
+	const int form = type_form(type), halves = form_halves(form);
+	__m512 d, m = _mm512_setzero_ps();
+	__m512i acc[VNNI_TILE];
+
+	UNROLL
+	for (int h = 0; h < 1 + halves; h++) {
 		UNROLL
 		for (int t = 0; t < T; t++)
-			if (h == 0 || form_halves(form))
-				acc[t] = form_begins(form) ? _mm256_set1_epi32(o.begin[h][t])
-							   : _mm256_setzero_si256();
+			acc[t] = sum_begin(form, x, t, T, h);
 		UNROLL
 		for (int v = 0; v < 4; v++) {
-			const __m256i u = codes_u8(type, q, v, h);
-
-			UNROLL
-			for (int t = 0; t < T; t++)
-				acc[t] = _mm256_dpbusd_epi32(acc[t], u, bcast(x + (4 * h + v) * T + t));
+			codes_add(type, q, x, acc, T, v, h);
+			if (!halves)
+				codes_add(type, q, x, acc, T, v, 1);
 		}
-		if (h == 0 && !form_halves(form))
-			continue;
-		scales_i8(type, chunk, b, h, &d, &m);
-		direct_half(form, &o, form_halves(form) ? h : 0, acc, d, m, f, T);
+		scales16(type, chunk, b, h, &d, &m);
+		sums_add(form, x, acc, d, m, f, T, h);
 	}
 }
 
-INLINE void direct_store(const __m256 *f, const float *scale, const struct store *c, const int T)
-{
-	UNROLL
-	for (int t = 0; t < T; t++)
-		store_cols(c->c + t * c->ldc, _mm256_mul_ps(f[t], _mm256_set1_ps(scale[t])), c->jn);
-}
-
-INLINE void direct_i8(uint32_t type, const uint8_t *panel, uint32_t nb, const uint8_t *a, const float *scale,
+INLINE void tile_i8(uint32_t type, const uint8_t *panel, uint32_t nb, const struct tile *a,
 	const struct store *c, const int T)
 {
-	const uint32_t blocks = type_blocks(type), share = (uint32_t)type_chunk(type) / blocks;
-	__m256 f[TILE_T];
+	const uint32_t blocks = type_blocks(type), share = 2 * (uint32_t)type_chunk(type) / blocks;
+	const uint32_t *x[VNNI_TILE / VNNI_GROUP];
+	__m512 f[VNNI_TILE];
 
 	UNROLL
+	for (int g = 0; g * VNNI_GROUP < T; g++)
+		x[g] = (const uint32_t *)a->group[g];
+	UNROLL
 	for (int t = 0; t < T; t++)
-		f[t] = _mm256_setzero_ps();
-	for (uint32_t i = 0; i < nb; i += blocks, panel += type_chunk(type))
-		for (uint32_t b = 0; b < blocks; b++, a += T * ACT_I8_BLOCK) {
+		f[t] = _mm512_setzero_ps();
+	for (uint32_t i = 0; i < nb; i += blocks, panel += 2 * type_chunk(type))
+		for (uint32_t b = 0; b < blocks; b++) {
 			UNROLL
 			for (uint32_t at = 0; at < share; at += 64)
 				_mm_prefetch((const char *)panel + PREFETCH + b * share + at, _MM_HINT_T0);
-			direct_block(type, panel, b, (const uint32_t *)a, f, T);
+			block_i8(type, panel, b, x, f, T);
+			words_next(x, X_BLOCK, T);
 		}
-	direct_store(f, scale, c, T);
+	tile_store(f, a->scale, c, T);
 }
 
-INLINE void direct_i16(uint32_t type, const uint8_t *q, uint32_t nb, const uint8_t *a, const float *scale,
+/* ---- int16 ---- */
+
+INLINE void tile_i16(uint32_t type, const uint8_t *q, uint32_t nb, const struct tile *a,
 	const struct store *c, const int T)
 {
-	const size_t bytes = type == TNP_Q8_0 ? Q8_CHUNK : IQ4_CHUNK;
-	__m256 f[TILE_T];
+	const size_t bytes = type == TNP_Q8_0 ? 2 * Q8_CHUNK : 2 * IQ4_CHUNK;
+	const uint32_t *x[VNNI_TILE / VNNI_GROUP];
+	__m512 f[VNNI_TILE];
 
 	UNROLL
+	for (int g = 0; g * VNNI_GROUP < T; g++)
+		x[g] = (const uint32_t *)a->group[g];
+	UNROLL
 	for (int t = 0; t < T; t++)
-		f[t] = _mm256_setzero_ps();
-	for (uint32_t b = 0; b < nb; b++, q += bytes, a += T * ACT_I16_BLOCK) {
-		const uint32_t *x = (const uint32_t *)a;
-		__m256i acc[TILE_T];
+		f[t] = _mm512_setzero_ps();
+	for (uint32_t b = 0; b < nb; b++, q += bytes) {
+		__m512i acc[VNNI_TILE];
 
 		UNROLL
 		for (size_t at = 0; at < bytes; at += 64)
 			_mm_prefetch((const char *)q + PREFETCH + at, _MM_HINT_T0);
 		UNROLL
 		for (int t = 0; t < T; t++)
-			acc[t] = _mm256_setzero_si256();
-		UNROLL
-		for (int i = 0; i < 16; i++) {
-			const __m256i u = int16_pairs(type, q, i);
-
-			UNROLL
-			for (int t = 0; t < T; t++)
-				acc[t] = _mm256_dpwssd_epi32(acc[t], u, bcast(x + i * T + t));
-		}
-		UNROLL
-		for (int t = 0; t < T; t++)
-			f[t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[t]), scales_f16(q + bytes - 16), f[t]);
-	}
-	direct_store(f, scale, c, T);
-}
-
-/* ---- many tokens: two unpacked panels, one register, x T ---- */
-
-INLINE void tile_i8(int form, const uint8_t *w, uint32_t nb, const uint8_t *a, float *f, const int T)
-{
-	const int halves = 1 + form_halves(form), n = 8 / halves;
-	__m512 sum[TILE_T];
-
-	UNROLL
-	for (int t = 0; t < T; t++)
-		sum[t] = _mm512_load_ps(f + t * TILE_N);
-	for (uint32_t b = 0; b < nb; b++, w += I8_SCR_BLOCK, a += T * ACT_I8_BLOCK) {
-		const uint32_t *x = (const uint32_t *)a;
-		struct turn o;
-
-		turn_make(form, x, T, &o);
-		UNROLL
-		for (int h = 0; h < halves; h++) {
-			const __m512 d = _mm512_load_ps((const float *)(w + I8_SCR_D) + h * TILE_N);
-			const __m512 m = _mm512_load_ps((const float *)(w + I8_SCR_M) + h * TILE_N);
-			__m512i acc[TILE_T];
-
-			UNROLL
-			for (int t = 0; t < T; t++)
-				acc[t] = form_begins(form) ? _mm512_set1_epi32(o.begin[h][t])
-							   : _mm512_setzero_si512();
-			UNROLL
-			for (int g = h * n; g < h * n + n; g++) {
-				const __m512i u = _mm512_load_si512(w + g * 64);
-
-				UNROLL
-				for (int t = 0; t < T; t++)
-					acc[t] = _mm512_dpbusd_epi32(
-						acc[t], u, _mm512_set1_epi32((int)x[g * T + t]));
-			}
-			UNROLL
-			for (int t = 0; t < T; t++) {
-				const __m512 v =
-					_mm512_mul_ps(_mm512_cvtepi32_ps(acc[t]), _mm512_set1_ps(o.s[t]));
-
-				sum[t] = _mm512_fmadd_ps(v, d, sum[t]);
-				if (form_adds(form))
-					sum[t] = _mm512_fmadd_ps(_mm512_set1_ps(o.min[h][t]), m, sum[t]);
-			}
-		}
-	}
-	UNROLL
-	for (int t = 0; t < T; t++)
-		_mm512_store_ps(f + t * TILE_N, sum[t]);
-}
-
-INLINE void tile_i16(const uint8_t *w, uint32_t nb, const uint8_t *a, float *f, const int T)
-{
-	__m512 sum[TILE_T];
-
-	UNROLL
-	for (int t = 0; t < T; t++)
-		sum[t] = _mm512_load_ps(f + t * TILE_N);
-	for (uint32_t b = 0; b < nb; b++, w += I16_SCR_BLOCK, a += T * ACT_I16_BLOCK) {
-		const __m512 d = _mm512_load_ps((const float *)(w + I16_SCR_D));
-		const uint32_t *x = (const uint32_t *)a;
-		__m512i acc[TILE_T];
-
-		UNROLL
-		for (int t = 0; t < T; t++)
 			acc[t] = _mm512_setzero_si512();
 		UNROLL
 		for (int i = 0; i < 16; i++) {
-			const __m512i u = _mm512_load_si512(w + i * 64);
+			const __m512i u = int16_pairs16(type, q, i);
 
 			UNROLL
 			for (int t = 0; t < T; t++)
-				acc[t] = _mm512_dpwssd_epi32(acc[t], u, _mm512_set1_epi32((int)x[i * T + t]));
+				acc[t] = _mm512_dpwssd_epi32(acc[t], u, bcast16(word(x, i, t, T)));
 		}
 		UNROLL
 		for (int t = 0; t < T; t++)
-			sum[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[t]), d, sum[t]);
+			f[t] = _mm512_fmadd_ps(
+				_mm512_cvtepi32_ps(acc[t]), scales16_f16(q + bytes - 32), f[t]);
+		words_next(x, X16_BLOCK, T);
 	}
-	UNROLL
-	for (int t = 0; t < T; t++)
-		_mm512_store_ps(f + t * TILE_N, sum[t]);
+	tile_store(f, a->scale, c, T);
 }
 
 /* ---- instances ---- */
 
-#define DIRECT_FN(kind, type, T)                                                                             \
-	static void direct_##type##_##T(const uint8_t *panel, uint32_t nb, const uint8_t *a,                 \
-		const float *scale, const struct store *c)                                                   \
+#define TILES(X, a)                                                                                          \
+	X(a, 1) X(a, 2) X(a, 3) X(a, 4) X(a, 5) X(a, 6) X(a, 7) X(a, 8) X(a, 9) X(a, 10) X(a, 11) X(a, 12)
+#define TILE_FN(kind, type, T)                                                                               \
+	static void tile_##type##_##T(                                                                       \
+		const uint8_t *panel, uint32_t nb, const struct tile *a, const struct store *c)              \
 	{                                                                                                    \
-		direct_##kind(TNP_##type, panel, nb, a, scale, c, T);                                        \
+		tile_##kind(TNP_##type, panel, nb, a, c, T);                                                 \
 	}
-#define DIRECT8_FN(type, T)  DIRECT_FN(i8, type, T)
-#define DIRECT16_FN(type, T) DIRECT_FN(i16, type, T)
-#define TILE8_FN(form, T)                                                                                    \
-	static void tile_##form##_##T(const uint8_t *w, uint32_t nb, const uint8_t *a, float *f)             \
-	{                                                                                                    \
-		tile_i8(form, w, nb, a, f, T);                                                               \
-	}
-#define TILE16_FN(name, T)                                                                                   \
-	static void tile_##name##_##T(const uint8_t *w, uint32_t nb, const uint8_t *a, float *f)             \
-	{                                                                                                    \
-		tile_i16(w, nb, a, f, T);                                                                    \
-	}
-#define I8_TYPE_FNS(type, form) WIDTHS(DIRECT8_FN, type)
-#define I8_FORM_FNS(form)	WIDTHS(TILE8_FN, form)
-#define I16_TYPE_FNS(type)	WIDTHS(DIRECT16_FN, type)
+#define TILE8_FN(type, T)	TILE_FN(i8, type, T)
+#define TILE16_FN(type, T)	TILE_FN(i16, type, T)
+#define I8_TYPE_FNS(type, form) TILES(TILE8_FN, type)
+#define I16_TYPE_FNS(type)	TILES(TILE16_FN, type)
 I8_TYPES(I8_TYPE_FNS)
-I8_FORMS(I8_FORM_FNS)
 I16_TYPES(I16_TYPE_FNS)
-WIDTHS(TILE16_FN, int16)
 
-#define DIRECT_NAME(type, T) direct_##type##_##T,
-#define TILE_NAME(form, T)   tile_##form##_##T,
-#define I8_ROW(type, form)                                                                                   \
-	[TNP_##type] = { ACT_I8_BLOCK, I8_KC, I8_DIRECT_MAX, NULL, { NULL, WIDTHS(DIRECT_NAME, type) },      \
-		{ NULL, WIDTHS(TILE_NAME, form) } },
-#define I16_ROW(type)                                                                                        \
-	[TNP_##type] = { ACT_I16_BLOCK, I16_KC, I16_DIRECT_MAX, NULL, { NULL, WIDTHS(DIRECT_NAME, type) },   \
-		{ NULL, WIDTHS(TILE_NAME, int16) } },
+#define TILE_NAME(type, T) tile_##type##_##T,
+#define I8_ROW(type, form) [TNP_##type] = { NULL, TILES(TILE_NAME, type) },
+#define I16_ROW(type)	   [TNP_##type] = { NULL, TILES(TILE_NAME, type) },
 
-/* Unpacking is the AVX2 variant's. */
-static const struct int_kernel kernels[] = { I8_TYPES(I8_ROW) I16_TYPES(I16_ROW) };
+static tile16_fn *const kernels[][VNNI_TILE + 1] = { I8_TYPES(I8_ROW) I16_TYPES(I16_ROW) };
+
+/* ---- layout of a product ---- */
+
+struct job {
+	const struct linear_weight *w;
+	const float *scale;
+	const uint8_t *a;  /* groups                        */
+	size_t token;	   /* bytes of a prepared row       */
+	size_t panel;	   /* bytes of a panel              */
+	uint32_t m, width; /* tokens; of a tile, but the last */
+};
+
+/* Tokens [i0, i1) against panel n / 16. */
+static void panel_run(const struct job *j, uint32_t n, uint32_t i0, uint32_t i1, const struct store *c)
+{
+	const uint8_t *panel = (const uint8_t *)j->w->data + n / VNNI_PANEL * j->panel;
+
+	for (uint32_t i = i0; i < i1; i += j->width) {
+		const uint32_t T = i1 - i < j->width ? i1 - i : j->width;
+		const struct store out = { c->c + i * c->ldc, c->ldc, c->jn };
+		struct tile a = { .scale = j->scale + i };
+
+		for (uint32_t g = 0; g * VNNI_GROUP < T; g++)
+			a.group[g] = j->a + (i + g * VNNI_GROUP) * j->token;
+		kernels[j->w->type][T](panel, j->w->k / QK, &a, &out);
+	}
+}
+
+/* Tokens of a tile, a multiple of four: as even as they can be. */
+static uint32_t tile_width(uint32_t m)
+{
+	const uint32_t groups = (m + VNNI_GROUP - 1) / VNNI_GROUP, most = VNNI_TILE / VNNI_GROUP;
+	const uint32_t tiles = (groups + most - 1) / most;
+
+	return tiles ? (groups + tiles - 1) / tiles * VNNI_GROUP : VNNI_GROUP;
+}
 
 static void vnni_run(const struct linear_weight *w, const void *act, uint32_t m, uint32_t n0, uint32_t n1,
 	float *c, size_t ldc, void *scratch)
 {
-	struct int_kernel fn;
+	const uint32_t nb = w->k / QK;
+	struct job j = { .w = w, .scale = act, .width = tile_width(m) };
+	uint32_t block;
 
 	if (w->act == ACT_F32) {
 		avx2_run_with(NULL, w, act, m, n0, n1, c, ldc, scratch);
 		return;
 	}
-	fn = kernels[w->type];
-	fn.unpack = (w->act == ACT_I8 ? avx2_i8_kernel(w->type) : avx2_i16_kernel(w->type))->unpack;
-	avx2_run_with(&fn, w, act, m, n0, n1, c, ldc, scratch);
+	j.a = (const uint8_t *)act + act_scales_bytes(m);
+	j.token = (size_t)nb * (w->act == ACT_I8 ? ACT_I8_BLOCK : ACT_I16_BLOCK);
+	j.panel = 2 * (w->k / avx2_chunk_k(w->type)) * avx2_chunk_bytes(w->type);
+	block = (uint32_t)(L2_ACT / j.token / j.width) * j.width;
+	block = block < 2 * j.width ? 2 * j.width : block;
+	for (uint32_t i0 = 0; i0 < m; i0 += block)
+		for (uint32_t n = n0; n < n1; n += VNNI_PANEL) {
+			const struct store out = { c + n, ldc, n1 - n < VNNI_PANEL ? n1 - n : VNNI_PANEL };
+
+			panel_run(&j, n, i0, m - i0 < block ? m : i0 + block, &out);
+		}
+}
+
+/* ---- the table ---- */
+
+static uint64_t vnni_weight_bytes(uint32_t type, uint32_t precision, uint32_t n, uint32_t k)
+{
+	const int pairs = avx2_act_class(type, precision, n, k) != ACT_F32;
+
+	return avx2_weight_bytes(
+		type, precision, pairs ? (n + VNNI_PANEL - 1) / VNNI_PANEL * VNNI_PANEL : n, k);
+}
+
+static void vnni_weight_pack(
+	const struct linear_weight *w, const void *src, uint32_t n0, uint32_t n1, void *dst)
+{
+	(w->act == ACT_F32 ? avx2_weight_pack : avx2_weight_pack_pairs)(w, src, n0, n1, dst);
 }
 
 const struct linear_ops linear_vnni = {
 	.isa = "avx512vnni",
 	.act_class = avx2_act_class,
-	.weight_bytes = avx2_weight_bytes,
-	.panel_rows = TILE_N,
-	.weight_pack = avx2_weight_pack,
-	.act_rows = TILE_T,
+	.weight_bytes = vnni_weight_bytes,
+	.panel_rows = VNNI_PANEL,
+	.weight_pack = vnni_weight_pack,
+	.act_rows = VNNI_GROUP,
 	.act_bytes = avx2_act_bytes,
-	.act_pack = avx2_act_pack,
+	.act_pack = vnni_act_pack,
 	.scratch_bytes = avx2_scratch_bytes,
 	.run = vnni_run,
 	.row_f32 = avx2_row_f32,

@@ -474,7 +474,7 @@ static void odd_weights_stay_alone(void **st)
 				mat_run(&a, x, M, clean, N, 9, 9);
 				memcpy(a.src + 10 * row + types[t].d[0], &inf, 2);
 				if (a.own)
-					a.ops->weight_pack(&a.w, a.src, 8, 16, a.own);
+					a.ops->weight_pack(&a.w, a.src, 0, 16, a.own);
 				mat_run(&a, x, M, dirty, N, 9, 9);
 				for (uint32_t i = 0; i < M * N; i++)
 					assert_true(
