@@ -277,10 +277,12 @@ static void vnni_run(const struct linear_weight *w, const void *act, uint32_t m,
 
 static uint64_t vnni_weight_bytes(uint32_t type, uint32_t precision, uint32_t n, uint32_t k)
 {
-	const int pairs = avx2_act_class(type, precision, n, k) != ACT_F32;
+	const uint32_t act = avx2_act_class(type, precision, n, k);
 
+	if (act == ACT_N_CLASSES)
+		return 0;
 	return avx2_weight_bytes(
-		type, precision, pairs ? (n + VNNI_PANEL - 1) / VNNI_PANEL * VNNI_PANEL : n, k);
+		type, precision, act == ACT_F32 ? n : (n + VNNI_PANEL - 1) / VNNI_PANEL * VNNI_PANEL, k);
 }
 
 static void vnni_weight_pack(
