@@ -150,6 +150,14 @@ bool cpus_have_avx2(void)
 	return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & bit_AVX2);
 }
 
+bool cpus_have_avxvnni(void)
+{
+	uint32_t a, b, c, d;
+
+	return cpus_have_avx2() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 &&
+		__get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+
 bool cpus_have_vnni(void)
 {
 	const uint32_t want = bit_AVX512F | bit_AVX512BW | bit_AVX512VL;
@@ -178,6 +186,7 @@ void cpus_name(char *out, size_t n)
 }
 #else
 bool cpus_have_avx2(void) { return false; }
+bool cpus_have_avxvnni(void) { return false; }
 bool cpus_have_vnni(void) { return false; }
 void cpus_name(char *out, size_t n) { (void)path_join(out, n, "CPU", "", ""); }
 #endif

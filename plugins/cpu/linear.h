@@ -36,7 +36,7 @@ struct linear_weight {
 };
 
 struct linear_ops {
-	const char *isa; /* "baseline", "avx2", "avx512vnni" */
+	const char *isa; /* "baseline", "avx2", "avxvnni", "avx512vnni" */
 	/* Class for a product, or ACT_N_CLASSES when this variant does not take it. Pure. */
 	uint32_t (*act_class)(uint32_t type, uint32_t precision, uint32_t n, uint32_t k);
 	/* Bytes of the packed form; 0: the file's bytes are used in place. */
@@ -67,9 +67,9 @@ struct linear_ops {
 };
 
 /* The variants built in; all but the first are there on x86-64 only. linear_avx2 needs AVX2, FMA and F16C;
- * linear_vnni AVX-512 F, BW, VL and VNNI as well, and gives the same bits. */
+ * linear_avxvnni AVX-VNNI as well, linear_vnni AVX-512 F, BW, VL and VNNI; both give the bits of linear_avx2. */
 extern const struct linear_ops linear_base;
 #if defined(__x86_64__)
-extern const struct linear_ops linear_avx2, linear_vnni;
+extern const struct linear_ops linear_avx2, linear_avxvnni, linear_vnni;
 #endif
 #endif

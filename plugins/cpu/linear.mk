@@ -17,7 +17,11 @@ noinst_LTLIBRARIES += liblinear_vnni.la
 liblinear_vnni_la_SOURCES = plugins/cpu/linear_vnni.c plugins/cpu/linear_vnni.h plugins/cpu/linear_vnni_act.c \
 	plugins/cpu/linear_vnni_codes.h
 liblinear_vnni_la_CFLAGS = $(liblinear_avx2_la_CFLAGS) -mavx512f -mavx512bw -mavx512vl -mavx512vnni
-LINEAR_LIBS += liblinear_vnni.la liblinear_avx2.la
+
+noinst_LTLIBRARIES += liblinear_avxvnni.la
+liblinear_avxvnni_la_SOURCES = plugins/cpu/linear_avxvnni.c plugins/cpu/linear_vnni_block.h
+liblinear_avxvnni_la_CFLAGS = $(liblinear_avx2_la_CFLAGS) -mavxvnni
+LINEAR_LIBS += liblinear_vnni.la liblinear_avxvnni.la liblinear_avx2.la
 endif
 
 if HAVE_CMOCKA

@@ -18,7 +18,8 @@ static struct tnp_host host; /* what is known of the host's table, from start() 
 const struct cpu_isa cpu_isa_base = { "baseline", &linear_base, &elem_base, &attn_base };
 #if defined(__x86_64__)
 const struct cpu_isa cpu_isa_avx2 = { "avx2", &linear_avx2, &elem_avx2, &attn_avx2 };
-const struct cpu_isa cpu_isa_vnni = { "avx512vnni", &linear_vnni, &elem_avx2, &attn_avx2 }; /* same bits */
+const struct cpu_isa cpu_isa_avxvnni = { "avxvnni", &linear_avxvnni, &elem_avx2, &attn_avx2 }; /* same bits */
+const struct cpu_isa cpu_isa_vnni = { "avx512vnni", &linear_vnni, &elem_avx2, &attn_avx2 };    /* same bits */
 #endif
 
 /* ---- helpers --------------------------------------------------------------------------------------- */
@@ -151,34 +152,41 @@ static tnp_rc cpu_stop(struct tnp_error *e)
 	return TNP_OK;
 }
 
-/* Best first; NULL when this machine lacks it. */
-static const struct cpu_isa *isa_have(uint32_t i)
-{
+/* Best first. */
+static const struct isa_choice {
+	const struct cpu_isa *isa;
+	bool (*have)(void); /* NULL: any machine has it */
+} choices[] = {
 #if defined(__x86_64__)
-	if (i == 0)
-		return cpus_have_vnni() ? &cpu_isa_vnni : NULL;
-	if (i == 1)
-		return cpus_have_avx2() ? &cpu_isa_avx2 : NULL;
+	{ &cpu_isa_vnni, cpus_have_vnni },
+	{ &cpu_isa_avxvnni, cpus_have_avxvnni },
+	{ &cpu_isa_avx2, cpus_have_avx2 },
 #endif
-	return i == 2 ? &cpu_isa_base : NULL;
-}
+	{ &cpu_isa_base, NULL },
+};
+
+#if defined(__x86_64__)
+#define ISA_NAMES "baseline, avx2, avxvnni, avx512vnni"
+#else
+#define ISA_NAMES "baseline"
+#endif
 
 static const struct cpu_isa *isa_choose(struct tnp_error *e)
 {
-	static const char *const names[] = { "avx512vnni", "avx2", "baseline" };
 	const char *want = cpu_config("isa");
 	bool known = !want;
 
-	for (uint32_t i = 0; i < 3; i++) {
-		const struct cpu_isa *isa = isa_have(i);
+	for (uint32_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
+		const struct isa_choice *c = &choices[i];
+		bool named = want && !strcmp(want, c->isa->name);
 
-		known |= want && !strcmp(want, names[i]);
-		if (isa && (!want || !strcmp(want, names[i])))
-			return isa;
+		known |= named;
+		if ((!want || named) && (!c->have || c->have()))
+			return c->isa;
 	}
 	(void)cpu_fail(e, known ? TNP_E_UNSUPPORTED : TNP_E_INVALID, 0,
 		known ? "config isa: this machine does not have it; leave the key out for the best there is"
-		      : "config isa: unknown; one of baseline, avx2, avx512vnni");
+		      : "config isa: unknown; one of " ISA_NAMES);
 	return NULL;
 }
 

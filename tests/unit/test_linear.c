@@ -6,7 +6,11 @@
 #include "plugins/cpu/dequant.h"
 #include "plugins/cpu/linear.h"
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 #define ALIGN	 64
@@ -49,17 +53,52 @@ static void *take(size_t bytes)
 	return p;
 }
 
-static const struct linear_ops *variant(size_t i)
-{
 #if defined(__x86_64__)
-	if (i == 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-		return &linear_avx2;
-	if (i == 2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("avx512vnni") &&
-		__builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw"))
-		return &linear_vnni;
-#endif
-	return i == 0 ? &linear_base : NULL;
+#ifdef LINEAR_EMULATED
+unsigned long long emulated_dots;
+
+static bool vnni_runs(void) { return true; }
+static bool avxvnni_runs(void) { return true; }
+#else
+/* CPUID 7.1 EAX bit 4; not every compiler's __builtin_cpu_supports knows its name. */
+static bool avxvnni_runs(void)
+{
+	uint32_t a, b, c, d;
+
+	return __get_cpuid_count(7, 0, &a, &b, &c, &d) && a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) &&
+		(a >> 4 & 1);
 }
+
+static bool vnni_runs(void)
+{
+	return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vl") &&
+		__builtin_cpu_supports("avx512bw");
+}
+#endif
+#endif
+
+/* What this machine can run, the base first: [n], then NULL. An emulated build leaves the base out, others test it. */
+static const struct linear_ops *have[8];
+
+static void variants_find(void)
+{
+	size_t n = 0;
+
+#ifndef LINEAR_EMULATED
+	have[n++] = &linear_base;
+#endif
+#if defined(__x86_64__)
+	if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
+		return;
+	have[n++] = &linear_avx2;
+	if (vnni_runs())
+		have[n++] = &linear_vnni;
+	if (avxvnni_runs())
+		have[n++] = &linear_avxvnni;
+#endif
+}
+
+static const struct linear_ops *variant(size_t i) { return have[i]; }
 
 /* ---- a matrix and its product ---- */
 
@@ -384,26 +423,31 @@ static void bits_do_not_depend_on_the_batch(void **st)
 			}
 }
 
-/* The variants beyond the first agree bit by bit on what they share a form of activations for. */
+/* The variants built on AVX2's panels or activations agree bit by bit with it. */
 static void bits_do_not_depend_on_the_instruction_set(void **st)
 {
-	enum { N = 56, M = 59 };
-	static float c[2][M * N];
+	enum { N = 56, M = 59, V = COUNT(have) };
+	static float c[V][M * N];
 
 	(void)st;
-	for (size_t t = 0; variant(1) && variant(2) && t < COUNT(types); t++) {
+	for (size_t t = 0; t < COUNT(types); t++) {
 		const uint32_t block = dequant_block(types[t].type), k = block == 256 ? 5 * 256 : 27 * 32;
 		float *x = rows_make(M, k, 17);
 
 		for (uint32_t m = 5; m <= M; m += 54) {
-			for (int v = 0; v < 2; v++) {
+			size_t first = V;
+
+			for (size_t v = 0; variant(v); v++) {
 				struct mat a;
 
-				mat_make(&a, variant(1 + (size_t)v), t, TNP_FAST, N, k, -1, 1);
+				if (!strcmp(variant(v)->isa, "baseline"))
+					continue;
+				mat_make(&a, variant(v), t, TNP_FAST, N, k, -1, 1);
 				mat_run(&a, x, m, c[v], N, 1, 2);
 				mat_free(&a);
+				first = first == V ? v : first;
+				assert_memory_equal(c[first], c[v], (size_t)m * N * sizeof(float));
 			}
-			assert_memory_equal(c[0], c[1], (size_t)m * N * sizeof(float));
 		}
 		free(x);
 	}
@@ -521,6 +565,26 @@ static void rows_for_the_embedding(void **st)
 		}
 }
 
+#ifdef LINEAR_EMULATED
+/* That the emulated instructions are what was tested, in both shapes of a product and for both classes. */
+static void emulated_kernels_ran(void **st)
+{
+	static const size_t kinds[] = { 4, 7 }; /* Q4_1, Q8_0 */
+
+	(void)st;
+	for (size_t v = 1; variant(v); v++)
+		for (size_t t = 0; t < COUNT(kinds); t++)
+			for (uint32_t m = 1; m <= 41; m += 40) {
+				const unsigned long long before = emulated_dots;
+
+				one_shape(variant(v), kinds[t], TNP_FAST, 32, 64, m);
+				assert_true(emulated_dots > before);
+			}
+	assert_ptr_equal(variant(1), &linear_vnni);
+	assert_ptr_equal(variant(2), &linear_avxvnni);
+}
+#endif
+
 /* Blocks and their values as another implementation has them (tests/data/linear/generate.py). */
 static void blocks_are_read_as_others_do(void **st)
 {
@@ -579,7 +643,13 @@ int main(void)
 		cmocka_unit_test(odd_weights_stay_alone),
 		cmocka_unit_test(shapes_it_cannot_do_are_refused),
 		cmocka_unit_test(rows_for_the_embedding),
+#ifdef LINEAR_EMULATED
+		cmocka_unit_test(emulated_kernels_ran),
+#endif
 	};
 
+	variants_find();
+	for (size_t v = 0; variant(v); v++)
+		(void)printf("variant %s\n", variant(v)->isa);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
