@@ -76,7 +76,7 @@ int gguf_write_create(const char *path, struct gguf_write **out, struct error *e
 	rc = names_make(w, path);
 	if (rc)
 		(void)error_set(
-			e, rc, "'%.128s': %s", path, rc == TENON_E_NOMEM ? "no memory" : "is no file name");
+			e, rc, "'%.128s': %s", path, rc == TENON_E_NOMEM ? "no memory" : "is no file name; name a file in that folder");
 	else
 		rc = open_file(w, e);
 	if (rc) {

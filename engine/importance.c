@@ -142,3 +142,12 @@ int importance_write(const char *path, const char *model, uint64_t n_tokens,
 	gguf_write_destroy(w);
 	return rc;
 }
+
+int importance_can_write(const char *path, struct error *e)
+{
+	struct gguf_write *w = NULL;
+	int rc = gguf_write_create(path, &w, e);
+
+	gguf_write_destroy(w);
+	return rc;
+}

@@ -28,4 +28,6 @@ struct importance_row { /* what calibration found */
 /* Writes a file, whole or not at all. Errors of gguf_write. */
 int importance_write(const char *path, const char *model, uint64_t n_tokens,
 	const struct importance_row *rows, size_t n, struct error *e);
+/* Whether it could begin to, asked before long work; leaves nothing. */
+int importance_can_write(const char *path, struct error *e);
 #endif

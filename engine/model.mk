@@ -10,7 +10,7 @@ libmodel_la_SOURCES += engine/graph_cost.c engine/graph_cost.h engine/pass.c eng
 	engine/pass_fuse_glu.c engine/pass_fuse_bias_act.c engine/pass_fuse_residual_norm.c engine/pass_fuse_rope_kv.c engine/pass_layout.c
 libmodel_la_LIBADD = -lpthread -lm
 MODEL_LIBS = libmodel.la libchat.la $(TOKENIZER_LIBS) libplugins.la $(GGUF_LIBS)
-EXTRA_DIST += engine/README.md tests/reference/decoder.py tests/reference/expected.json
+EXTRA_DIST += engine/README.md tests/reference/decoder.py tests/reference/expected.json tests/reference/llama-files
 
 # Tiny models for tests, made with Python so that none has to be fetched: $TENON_BUILDDIR/tests/tiny/TYPE.gguf.
 TINY_MODELS = tests/tiny/f32.gguf tests/tiny/f16.gguf tests/tiny/q8_0.gguf tests/tiny/q4_0.gguf tests/tiny/q4_1.gguf \
@@ -121,3 +121,8 @@ else
 tests_fuzz_fuzz_graph_SOURCES += tests/fuzz/replay_main.c
 TESTS += tests/fuzz/fuzz_graph
 endif
+
+# Quantised files against llama.cpp, for whoever has it (bench/make-venv): minutes, so no part of `make check`.
+check-llama: tenon tests/tiny/wide.gguf
+	$(AM_V_at)$(AM_TESTS_ENVIRONMENT) $(PYTHON3) $(srcdir)/tests/reference/llama-files; r=$$?; [ $$r = 77 ] || exit $$r
+.PHONY: check-llama

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static void say(const char *fmt, va_list ap)
@@ -95,6 +96,17 @@ int cli_model_path(const char *name, char *path, size_t room, struct error *e)
 		return error_errno(e, TENON_E_NOT_FOUND, errno,
 			"model '%.64s': no such file, nor fetched yet (scripts/fetch-model --list shows names)", name);
 	return TENON_OK;
+}
+
+int cli_check_output(const char *out, const char *in, struct error *e)
+{
+	struct stat a, b;
+
+	if (!in || !strcmp(in, "-") || stat(out, &a) || stat(in, &b) || a.st_dev != b.st_dev ||
+		a.st_ino != b.st_ino)
+		return TENON_OK;
+	return error_set(e, TENON_E_INVALID,
+		"'%.128s': is the source itself ('%.128s'); name another output", out, in);
 }
 
 static int hex_digit(char c)

@@ -29,6 +29,9 @@ bool cli_parse_u64(const char *cmd, const char *opt, const char *text, uint64_t 
  * ${XDG_CACHE_HOME:-$HOME/.cache}/tenon/models. NOT_FOUND tells which command fetches it. */
 int cli_model_path(const char *name, char *path, size_t room, struct error *e);
 
+/* INVALID when the file to write is, through whatever name, the file `in` that is read ("-" and NULL: none). */
+int cli_check_output(const char *out, const char *in, struct error *e);
+
 /* ---- --jsonl: one JSON object a line from stdin, one a line to stdout, same order, same id ---- */
 
 /* Called for each entry. Fill `out` (an empty object; "id" is added by the loop); or fail with a code and text,

@@ -222,6 +222,16 @@ static int parse(int argc, char **argv, struct calibrate *c)
 	return options_parse("tenon calibrate", argc, argv, help, &c->open, rows, COUNT_OF(rows));
 }
 
+/* What could be known before hours of work is. */
+static int check_output(const struct calibrate *c, struct error *e)
+{
+	int rc = cli_check_output(c->out, c->score.opened.path, e);
+
+	if (!rc)
+		rc = cli_check_output(c->out, c->file, e);
+	return rc ? rc : importance_can_write(c->out, e);
+}
+
 int cmd_calibrate(int argc, char **argv)
 {
 	struct calibrate c = { .ctx = WINDOW, .most_tokens = UINT64_MAX };
@@ -235,6 +245,8 @@ int cmd_calibrate(int argc, char **argv)
 	(void)signal(SIGXFSZ, SIG_IGN);
 	c.open.o.taps = MODEL_TAPS_LINEAR;
 	rc = score_open(&c.open, 0, SCORE_OUT, true, &c.score, &e);
+	if (!rc)
+		rc = check_output(&c, &e);
 	if (!rc)
 		rc = model_info(c.score.m)->is_encoder ? take_texts(&c, &e) : take_text(&c, &e);
 	if (!rc)

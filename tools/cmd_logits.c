@@ -158,6 +158,8 @@ static int run_all(struct logits *l, const char *full, struct error *e)
 {
 	int status;
 
+	if (full && cli_check_output(full, l->score.opened.path, e))
+		return cli_fail_error("logits", e);
 	l->best = mem_zalloc(MEM_TOOL, l->top, sizeof *l->best);
 	l->full = full ? fopen(full, "wbe") : NULL;
 	if (full && !l->full)

@@ -10,7 +10,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <tenon/plugin.h>
 
 enum {
@@ -160,17 +159,6 @@ static bool show_progress(void *ctx, double share)
 	return !session_interrupted();
 }
 
-static int check_output(const struct quantize *q, struct error *e)
-{
-	struct stat in, out;
-
-	if (!fstat(gguf_fd(q->in), &in) && !stat(q->out, &out) && in.st_dev == out.st_dev &&
-		in.st_ino == out.st_ino)
-		return error_set(
-			e, TENON_E_INVALID, "'%.128s': is the source itself; name another output", q->out);
-	return TENON_OK;
-}
-
 static int open_all(struct quantize *q, struct error *e)
 {
 	int rc = cli_model_path(q->model, q->path, sizeof q->path, e);
@@ -178,7 +166,9 @@ static int open_all(struct quantize *q, struct error *e)
 	if (!rc)
 		rc = gguf_open(q->path, &q->in, e);
 	if (!rc)
-		rc = check_output(q, e);
+		rc = cli_check_output(q->out, q->path, e);
+	if (!rc)
+		rc = cli_check_output(q->out, q->importance, e);
 	if (!rc && q->importance)
 		rc = importance_open(q->importance, &q->imp, e);
 	if (rc)

@@ -196,7 +196,7 @@ static int run_all(struct options *o)
 
 	if (r == MAP_FAILED)
 		return 1;
-	for (uint32_t l = 0; l <= o->level; l++)
+	for (uint32_t l = 0; l <= (o->only ? N_LEVELS - 1 : o->level); l++)
 		for (const struct conform_check *k = levels[l]; k->name; k++) {
 			double t0 = now_s();
 
