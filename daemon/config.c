@@ -64,8 +64,7 @@ static const char *const formats[] = { "text", "json", NULL };
 		KEY_U32("kv_sessions", at(kv_sessions), 0, 65536, 0),                                        \
 		KEY_U32("step_tokens", at(step_tokens), 0, 8192, 0),                                         \
 		KEY_U32("step_seqs", at(step_seqs), 0, 256, 0),                                              \
-		KEY_U32("page_tokens", at(page_tokens), 0, 256, 0),                                          \
-		KEY_STRING("passes", at(passes), ""),                                                        \
+		KEY_U32("page_tokens", at(page_tokens), 0, 256, 0), KEY_STRING("passes", at(passes), ""),    \
 		KEY_U32("idle_unload_s", at(idle_unload_s), 0, 31536000, 600),                               \
 		KEY_BOOL("preload", at(preload), false)
 #define IN_MODEL(m) offsetof(struct conf_model, m)
@@ -74,6 +73,7 @@ static const char *const formats[] = { "text", "json", NULL };
 const struct key conf_model_keys[] = {
 	KEY_STRING("name", IN_MODEL(name), NULL),
 	KEY_STRING("path", IN_MODEL(path), NULL),
+	KEY_STRING("backend", IN_MODEL(backend), NULL),
 	MODEL_KEYS(IN_MODEL),
 	{ .name = NULL },
 };
@@ -642,19 +642,24 @@ static int set_text(
 	}
 }
 
-int conf_set(struct conf *c, const char *key, const char *value, struct error *e)
+int conf_set_default(struct conf *c, const char *key, const char *value, struct error *e)
 {
 	const char *dot = strchr(key, '.');
 	const struct key *k = find_key(top_keys, key, dot ? (size_t)(dot - key) : strlen(key));
-	int rc;
 
 	if (dot && k)
 		k = k->kind == GROUP ? find_key(k->group, dot + 1, strlen(dot + 1)) : NULL;
 	if (!k || k->kind == GROUP || k->kind == CUSTOM)
 		return error_set(
 			e, TENON_E_CONFIG, "%.48s: unknown key, or not one value; see tenond.conf(5)", key);
-	rc = set_text(c, k, c, key, value, e);
-	k = dot ? NULL : find_key(conf_model_keys, key, strlen(key));
+	return set_text(c, k, c, key, value, e);
+}
+
+int conf_set(struct conf *c, const char *key, const char *value, struct error *e)
+{
+	const struct key *k = find_key(conf_model_keys, key, strlen(key));
+	int rc = conf_set_default(c, key, value, e);
+
 	for (uint32_t i = 0; k && !rc && i < c->n_models; i++)
 		rc = set_text(c, k, &c->models[i], key, value, e);
 	return rc;

@@ -20,6 +20,7 @@ struct conf_model {
 	uint64_t kv_bytes;			      /* 0: the engine's default */
 	uint32_t kv_sessions;			      /* sequences of `context` that the pool holds; 0: kv_bytes */
 	const char *passes;			      /* graph passes off and on (engine/pass.h) */
+	const char *backend;			      /* a list (engine/backends.h); "" or NULL: the daemon's */
 	uint32_t idle_unload_s;			      /* 0: never */
 	bool preload;
 };
@@ -44,8 +45,8 @@ struct conf_plugin_option {
 struct conf {
 	const char *runtime_dir, *socket, *socket_group;
 	uint32_t isolation;
-	const char *backend;
-	uint32_t device;
+	const char *backend; /* a list (engine/backends.h) */
+	uint32_t device;     /* of those in lists that name none */
 	const char *model_dir, *default_model;
 	bool allow_paths;
 	uint32_t drain_s;
@@ -117,6 +118,8 @@ int conf_read_text(struct conf *c, const char *text, const char *where, struct e
 /* One value as the command line gives it ("precision", "log.level"); keys of a model also change every entry of
  * `models` read so far. */
 int conf_set(struct conf *c, const char *key, const char *value, struct error *e);
+/* The same, but entries of `models` stay as they are. */
+int conf_set_default(struct conf *c, const char *key, const char *value, struct error *e);
 /* NAME=PATH: one more entry of `models`, with the defaults at that time. */
 int conf_add_model(struct conf *c, const char *name, const char *path, struct error *e);
 /* Cross-field checks and derived defaults (runtime_dir, model_dir from the environment): call once, last. */

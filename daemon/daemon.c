@@ -2,6 +2,7 @@
  * tenond from start to end: config and its reload, log, signals, private mode, drain. Loop thread.
  */
 #include "daemon/daemon.h"
+#include "engine/backends.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -48,6 +49,21 @@ static int read_config(const struct daemon_options *o, struct conf *c, struct er
 	return rc;
 }
 
+/* conf_complete, and what only the engine can tell. */
+static int complete(struct conf *c, struct error *e)
+{
+	struct backends_list list;
+	struct error why = { 0 };
+	int rc = conf_complete(c, e);
+
+	if (!rc && backends_parse(c->backend, 0, &list, &why))
+		rc = error_set(e, TENON_E_CONFIG, "%s", why.text);
+	for (uint32_t i = 0; i < c->n_models && !rc; i++)
+		if (backends_parse(c->models[i].backend, 0, &list, &why))
+			rc = error_set(e, TENON_E_CONFIG, "model '%.40s': %s", c->models[i].name, why.text);
+	return rc;
+}
+
 int daemon_check_config(const struct daemon_options *o, struct error *e)
 {
 	struct conf c;
@@ -55,7 +71,7 @@ int daemon_check_config(const struct daemon_options *o, struct error *e)
 
 	if (rc)
 		return rc;
-	rc = conf_complete(&c, e);
+	rc = complete(&c, e);
 	conf_finish(&c);
 	return rc;
 }
@@ -130,7 +146,7 @@ static int keep_fixed(struct daemon *d, struct conf *fresh, struct error *e)
 	for (size_t i = 0; i < COUNT_OF(keys) && !rc; i++) {
 		if (*keys[i].new &&strcmp(keys[i].new, keys[i].old))
 			TOPIC_LOG(d, LOG_WARN, "config", "%s: a change needs a restart", keys[i].key);
-		rc = conf_set(fresh, keys[i].key, keys[i].old, e);
+		rc = conf_set_default(fresh, keys[i].key, keys[i].old, e);
 	}
 	fresh->isolation = d->conf.isolation;
 	fresh->worker.ring_bytes = d->conf.worker.ring_bytes;
@@ -155,7 +171,7 @@ void daemon_reload(struct daemon *d)
 	int rc = read_config(&d->options, &fresh, &e);
 
 	reopen_log_file(d);
-	if (!rc && ((rc = keep_fixed(d, &fresh, &e)) || (rc = conf_complete(&fresh, &e))))
+	if (!rc && ((rc = keep_fixed(d, &fresh, &e)) || (rc = complete(&fresh, &e))))
 		conf_finish(&fresh);
 	if (rc) {
 		TOPIC_LOG(d, LOG_ERROR, "config", "not reloaded, the old one stays: %s", e.text);
@@ -314,7 +330,7 @@ int daemon_open(struct daemon *d, const struct daemon_options *o, struct error *
 	if (o->private_mode)
 		rc = make_private_dir(d, e);
 	if (!rc)
-		rc = conf_complete(&d->conf, e);
+		rc = complete(&d->conf, e);
 	if (!rc)
 		rc = open_all(d, e);
 	if (rc) {

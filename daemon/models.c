@@ -50,6 +50,7 @@ static void entry_free(struct model_entry *m)
 	mem_free(m->path);
 	mem_free(m->given);
 	mem_free(m->passes);
+	mem_free(m->backend);
 	mem_free(m);
 }
 
@@ -59,13 +60,19 @@ static void on_leave_timeout(struct timer *t, uint64_t now_ns);
 static bool entry_configure(struct model_entry *m, const struct conf_model *c)
 {
 	char *passes = mem_strdup(MEM_DAEMON, c->passes ? c->passes : "");
+	char *backend = mem_strdup(MEM_DAEMON, c->backend ? c->backend : "");
 
-	if (!passes)
+	if (!passes || !backend) {
+		mem_free(passes);
+		mem_free(backend);
 		return false;
+	}
 	mem_free(m->passes);
+	mem_free(m->backend);
 	m->passes = passes;
+	m->backend = backend;
 	m->conf = *c;
-	m->conf.name = m->conf.path = m->conf.passes = NULL;
+	m->conf.name = m->conf.path = m->conf.passes = m->conf.backend = NULL;
 	return true;
 }
 
@@ -359,12 +366,13 @@ static json_t *load_command(const struct model_entry *m)
 {
 	const struct conf_model *c = &m->conf;
 
-	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "cmd", "load",
-		"model", m->name, "path", m->path, "precision", conf_precision_name(c->precision), "kv",
-		conf_kv_name(c->kv), "passes", m->passes, "context", (json_int_t)c->context, "kv_bytes",
-		(json_int_t)c->kv_bytes, "kv_sessions", (json_int_t)c->kv_sessions, "step_tokens",
-		(json_int_t)c->step_tokens, "step_seqs", (json_int_t)c->step_seqs, "page_tokens",
-		(json_int_t)c->page_tokens, "settings", settings_json(&m->d->conf));
+	return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "cmd",
+		"load", "model", m->name, "path", m->path, "backend", m->backend, "precision",
+		conf_precision_name(c->precision), "kv", conf_kv_name(c->kv), "passes", m->passes, "context",
+		(json_int_t)c->context, "kv_bytes", (json_int_t)c->kv_bytes, "kv_sessions",
+		(json_int_t)c->kv_sessions, "step_tokens", (json_int_t)c->step_tokens, "step_seqs",
+		(json_int_t)c->step_seqs, "page_tokens", (json_int_t)c->page_tokens, "settings",
+		settings_json(&m->d->conf));
 }
 
 static int refresh_path(struct model_entry *m, struct error *e)

@@ -23,7 +23,7 @@ struct model_entry {
 	char *name, *given; /* given: path of the config or the client; NULL: NAME.gguf in the model folder */
 	char *path;	    /* as resolved at the last load; NULL before */
 	struct conf_model conf; /* without its strings */
-	char *passes;		/* the one string of it that a load needs */
+	char *passes, *backend; /* the strings of it that a load needs */
 	bool configured;	/* named in the config: stays listed while unloaded */
 	enum model_state state;
 	uint32_t n_requests;	  /* open, orphans included */

@@ -34,7 +34,8 @@ int worker_parse_load(const json_t *cmd, struct command *c, struct error *e)
 	(void)snprintf(c->model, sizeof c->model, "%s", string(cmd, "model"));
 	c->path = mem_strdup(MEM_DAEMON, string(cmd, "path"));
 	c->passes = mem_strdup(MEM_DAEMON, string(cmd, "passes"));
-	if (!c->path || !c->passes)
+	c->backend = mem_strdup(MEM_DAEMON, string(cmd, "backend"));
+	if (!c->path || !c->passes || !c->backend)
 		return error_set(e, TENON_E_NOMEM, "load: out of memory");
 	c->options = (struct model_options){
 		.precision = strcmp(string(cmd, "precision"), "exact") ? TNP_FAST : TNP_EXACT,
@@ -187,8 +188,8 @@ static json_t *ledger_json(const struct ledger *l)
 json_t *worker_model_json(const struct model *m)
 {
 	const struct model_info *i = model_info(m);
-	json_t *o = json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "arch", i->arch,
-		"name", i->name ? i->name : "", "params", (json_int_t)i->n_params, "context",
+	json_t *o = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "arch", i->arch,
+		"name", i->name ? i->name : "", "backend", i->backend, "params", (json_int_t)i->n_params, "context",
 		(json_int_t)i->n_ctx, "context_trained", (json_int_t)i->n_ctx_train, "step_tokens",
 		(json_int_t)i->step_tokens, "step_seqs", (json_int_t)i->step_seqs, "weights_mapped",
 		(json_int_t)i->weights_mapped_bytes, "weights_own", (json_int_t)i->weights_own_bytes,

@@ -24,7 +24,7 @@ struct prepared { /* a request with its tokens, ready for the scheduler */
 };
 void prepared_free(struct prepared *p);
 
-struct setup { /* what the worker opens its backend with */
+struct setup { /* what the worker opens its backends with */
 	char *backend;
 	uint32_t device;
 	json_t *command; /* owns the strings below */
@@ -59,7 +59,7 @@ struct command { /* slow work for the step thread; goes back to the IO thread wi
 	} kind;
 	uint64_t id; /* of the ADMIN frame */
 	char model[WORKER_NAME_BYTES];
-	char *path, *passes;
+	char *path, *passes, *backend; /* backend "": the worker's */
 	struct model_options options;
 	struct settings settings; /* LOAD, CONFIGURE */
 	struct setup *setup;

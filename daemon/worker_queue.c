@@ -102,5 +102,6 @@ void command_free(struct command *c)
 	setup_free(c->setup);
 	mem_free(c->path);
 	mem_free(c->passes);
+	mem_free(c->backend);
 	mem_free(c);
 }

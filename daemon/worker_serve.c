@@ -42,8 +42,9 @@ static bool make_folders(const char *path)
 }
 
 /* What the cost of a step depends on: all that decides the bits of pages, and how they are computed. */
-static void key_of(const struct stepper *s, const struct model_info *i, char hex[2 * KEY_BYTES + 1])
+static void key_of(const struct stepper *s, const struct served *m, char hex[2 * KEY_BYTES + 1])
 {
+	const struct model_info *i = model_info(m->model);
 	const uint32_t numbers[] = { i->kv_type, i->page_tokens, i->step_tokens, i->step_seqs,
 		(uint32_t)sysconf(_SC_NPROCESSORS_ONLN) };
 	crypto_generichash_state h;
@@ -55,7 +56,7 @@ static void key_of(const struct stepper *s, const struct model_info *i, char hex
 	for (size_t o = 0; o < s->setup->n_options; o++) {
 		const struct plugin_option *p = &s->setup->options[o];
 
-		if (strcmp(p->plugin, backend_name(s->backend)))
+		if (!backends_use(m->own.n ? &m->own : &s->backends, p->plugin))
 			continue;
 		(void)crypto_generichash_update(&h, (const uint8_t *)p->key, strlen(p->key) + 1);
 		(void)crypto_generichash_update(&h, (const uint8_t *)p->value, strlen(p->value) + 1);
@@ -132,7 +133,7 @@ static int open_cost(struct stepper *s, struct served *m, const struct settings 
 		cost_set_calibrated(m->cost);
 		return TENON_OK;
 	}
-	key_of(s, model_info(m->model), key);
+	key_of(s, m, key);
 	m->keep_cost = cost_place(s, key, m->cost_path, sizeof m->cost_path);
 	if (m->keep_cost)
 		cost_read(m);
@@ -226,16 +227,21 @@ void worker_setup(struct stepper *s, struct command *c)
 	struct plugins_config pc = setup_plugins(c->setup, s->w->log);
 	struct error *e = &c->error;
 	const struct tnp_device *dev;
+	char name[BACKENDS_TEXT_BYTES];
+	bool invariant = true;
 
 	s->setup = c->setup;
 	c->setup = NULL;
 	if (plugins_open(&pc, &s->plugins, e) ||
-		backend_open(s->plugins, *s->setup->backend ? s->setup->backend : NULL, s->setup->device,
-			&s->backend, e))
+		backends_parse(s->setup->backend, s->setup->device, &s->list, e) ||
+		backends_open(s->plugins, &s->list, &s->backends, e))
 		return;
-	dev = backend_device(s->backend);
-	c->reply = json_pack("{s:s, s:s, s:s, s:b}", "backend", backend_name(s->backend), "device", dev->name,
-		"isa", dev->isa, "invariant", backend_has(s->backend, TNP_F_INVARIANT));
+	backends_text(s->backends.place, s->backends.n, name);
+	dev = backend_device(s->backends.place[0].backend);
+	for (uint32_t i = 0; i < s->backends.n; i++)
+		invariant = invariant && backend_has(s->backends.place[i].backend, TNP_F_INVARIANT);
+	c->reply = json_pack("{s:s, s:s, s:s, s:b}", "backend", name, "device", dev->name, "isa", dev->isa,
+		"invariant", invariant);
 }
 
 static void served_free(struct served *m)
@@ -247,7 +253,7 @@ static void served_free(struct served *m)
 		served_keep_cost(m);
 	cost_destroy(m->cost);
 	model_close(m->model);
-	backend_close(m->own);
+	backends_close(&m->own);
 	mem_free(m);
 }
 
@@ -265,7 +271,7 @@ static int open_sched(struct stepper *s, struct served *m, const struct settings
 }
 
 /* A loaded model gets what it is served with; takes `model` and `own`. */
-static int serve(struct stepper *s, struct command *c, struct model *model, struct backend *own)
+static int serve(struct stepper *s, struct command *c, struct model *model, struct backends *own)
 {
 	const struct settings *set = &c->settings;
 	struct served *m = mem_zalloc(MEM_DAEMON, 1, sizeof *m);
@@ -273,12 +279,12 @@ static int serve(struct stepper *s, struct command *c, struct model *model, stru
 
 	if (!m) {
 		model_close(model);
-		backend_close(own);
+		backends_close(own);
 		return error_set(&c->error, TENON_E_NOMEM, "model: out of memory");
 	}
 	m->owner = s;
 	m->model = model;
-	m->own = own;
+	m->own = *own;
 	m->restless = true;
 	m->host_limit_bytes = set->host_bytes;
 	memcpy(m->name, c->model, sizeof m->name);
@@ -311,20 +317,30 @@ static void *loader_main(void *arg)
 	return NULL;
 }
 
-/* A device of its own, since one device is called from one thread at a time. False: it cannot be had. */
+/* Backends for one model alone: those it names, or once more the worker's. */
+static int own_open(struct stepper *s, const struct command *c, struct backends *out, struct error *e)
+{
+	struct backends_list list = s->list;
+	int rc = *c->backend ? backends_parse(c->backend, s->setup->device, &list, e) : TENON_OK;
+
+	return rc ? rc : backends_open(s->plugins, &list, out, e);
+}
+
+/* Devices of its own, since one device is called from one thread at a time. False: they cannot be had. */
 static bool loader_start(struct stepper *s, struct command *c)
 {
 	struct loader *l = &s->loader;
 
-	if (backend_open(s->plugins, backend_name(s->backend), s->setup->device, &l->backend, NULL))
+	if (own_open(s, c, &l->backends, NULL))
 		return false;
-	c->options.backend = l->backend;
+	c->options.places = l->backends.place;
+	c->options.n_places = l->backends.n;
 	l->c = c;
 	l->model = NULL;
 	l->orders = &s->w->orders;
 	atomic_store(&l->done, false);
 	if (pthread_create(&l->thread, NULL, loader_main, l)) {
-		backend_close(l->backend);
+		backends_close(&l->backends);
 		return false;
 	}
 	l->running = true;
@@ -343,7 +359,7 @@ static void loader_queue(struct loader *l, struct command *c)
 
 static bool may_load(const struct stepper *s, struct command *c)
 {
-	if (!s->backend)
+	if (!s->backends.n)
 		(void)error_set(&c->error, TENON_E_BACKEND, "model: the worker has no backend");
 	else if (served_find(s, c->model))
 		(void)error_set(&c->error, TENON_E_BUSY, "model: is loaded already");
@@ -357,6 +373,7 @@ static bool may_load(const struct stepper *s, struct command *c)
 bool worker_load(struct stepper *s, struct command *c)
 {
 	struct model *model = NULL;
+	struct backends own = { 0 };
 
 	if (s->loader.running) {
 		loader_queue(&s->loader, c);
@@ -369,9 +386,14 @@ bool worker_load(struct stepper *s, struct command *c)
 	if (s->n_served && loader_start(s, c))
 		return false;
 	box_begin(s->box, BOX_LOAD, c->model);
-	c->options.backend = s->backend;
+	if (*c->backend && own_open(s, c, &own, &c->error))
+		return true;
+	c->options.places = *c->backend ? own.place : s->backends.place;
+	c->options.n_places = *c->backend ? own.n : s->backends.n;
 	if (!model_open(&c->options, &model, &c->error))
-		(void)serve(s, c, model, NULL);
+		(void)serve(s, c, model, &own);
+	else
+		backends_close(&own);
 	return true;
 }
 
@@ -385,9 +407,9 @@ static void loader_finish(struct stepper *s)
 	l->running = false;
 	box_beside(s->box, NULL);
 	if (l->model)
-		(void)serve(s, c, l->model, l->backend);
+		(void)serve(s, c, l->model, &l->backends);
 	else
-		backend_close(l->backend);
+		backends_close(&l->backends);
 	worker_answer(s, c);
 }
 
@@ -412,7 +434,7 @@ void worker_load_stop(struct stepper *s)
 	struct command *c;
 
 	if (l->running) {
-		backend_stop_slow_calls(l->backend);
+		backends_stop_slow_calls(&l->backends);
 		loader_finish(s);
 	}
 	while ((c = l->first) != NULL) {

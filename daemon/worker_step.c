@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The step thread of a worker: owner of the backend, of the models and of their schedulers; the only producer of the
+ * The step thread of a worker: owner of the backends, of the models and of their schedulers; the only producer of the
  * `tok` link. Orders are looked at between steps. A lost device ends the worker: the daemon replays elsewhere.
  */
 #include "daemon/worker_step.h"
@@ -331,7 +331,7 @@ static void finish(struct stepper *s)
 	worker_load_stop(s);
 	while (s->n_served)
 		served_close(s, s->n_served - 1);
-	backend_close(s->backend);
+	backends_close(&s->backends);
 	plugins_close(s->plugins);
 	setup_free(s->setup);
 	while (orders_take(&s->w->orders, &o)) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * What the step thread owns: the backend and the models it serves, each with scheduler, cost model and tiers. Private to
+ * What the step thread owns: the backends and the models it serves, each with scheduler, cost model and tiers. Private to
  * worker_step.c (the thread, orders, events), worker_serve.c (loading and unloading) and worker_report.c (JSON).
  */
 #ifndef DAEMON_WORKER_STEP_H
@@ -13,7 +13,7 @@ struct stepper;
 struct served {
 	char name[WORKER_NAME_BYTES];
 	struct model *model;
-	struct backend *own; /* its device, where it was loaded beside others; NULL: the worker's */
+	struct backends own; /* where it was loaded beside others or names its own; none: the worker's */
 	struct sched *sched;
 	struct stepper *owner;
 	struct cost_model *cost;
@@ -35,7 +35,7 @@ struct loader {
 	bool running;
 	_Atomic bool done; /* set by the thread, last */
 	struct command *c; /* the thread's while it runs */
-	struct backend *backend;
+	struct backends backends;
 	struct model *model;
 	struct orders *orders;	       /* rung when done */
 	struct command *first, **last; /* loads that wait for it */
@@ -47,7 +47,8 @@ struct stepper {
 	struct box *box;
 	struct setup *setup; /* plugins borrow its strings */
 	struct plugins *plugins;
-	struct backend *backend;
+	struct backends_list list;
+	struct backends backends; /* of list */
 	struct sched_sink sink;
 	struct served *served[WORKER_MODELS_MAX];
 	uint32_t n_served, turn; /* turn: who is asked first for the next step */

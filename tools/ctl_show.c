@@ -172,6 +172,17 @@ void ctl_show_status(const json_t *a)
 	show_serving(json_object_get(a, "serving"));
 }
 
+/* A name in a list such as "cpu=15,ref". */
+static bool list_names(const char *list, const char *name)
+{
+	size_t len = strlen(name);
+
+	for (const char *s = list; *s; s += strcspn(s, ","), s += *s == ',')
+		if (strcspn(s, ":=,") == len && !strncmp(s, name, len))
+			return true;
+	return false;
+}
+
 void ctl_show_backends(const json_t *a)
 {
 	static const char *const columns[] = { "NAME:name:s", "STATE:state:s", "VERSION:version:s",
@@ -186,7 +197,7 @@ void ctl_show_backends(const json_t *a)
 		if (!json_array_size(json_object_get(b, "devices")))
 			continue;
 		(void)printf("\n%s%s\n", ctl_str(b, "name"),
-			strcmp(ctl_str(b, "name"), ctl_str(a, "in_use")) ? "" : " (in use)");
+			list_names(ctl_str(a, "in_use"), ctl_str(b, "name")) ? " (in use)" : "");
 		show_table(json_object_get(b, "devices"), devices, "");
 	}
 }

@@ -2,6 +2,7 @@
  * See session.h.
  */
 #include "tools/session.h"
+#include "engine/backends.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -48,6 +49,11 @@ static bool wants_private(const struct session_options *o) { return o->backend |
 
 int session_options_check(const char *cmd, const struct session_options *o)
 {
+	struct backends_list list;
+	struct error e = { 0 };
+
+	if (o->backend && backends_parse(o->backend, 0, &list, &e))
+		return cli_usage(cmd, "--%s", e.text);
 	if (o->socket && wants_private(o))
 		return cli_usage(cmd, "--socket: a running daemon has its own --backend, --precision, --kv and --ctx; leave them out");
 	return CLI_OK;

@@ -51,7 +51,7 @@ int session_options_check(const char *cmd, const struct session_options *o);
 #define SESSION_HELP                                                                                      \
 	"  -m, --model M         a name that scripts/fetch-model knows, or a GGUF file (default: smollm2-135m)\n" \
 	"      --socket PATH     a running tenond (default: $TENON_SOCKET, the standard places, else a private one)\n" \
-	"      --backend NAME    compute backend; starts a private daemon\n"                              \
+	"      --backend LIST    compute backend, or several with their layers as in cpu=15,ref; starts a private daemon\n" \
 	"      --precision P     fast or exact; starts a private daemon\n"                                \
 	"      --kv TYPE         f32, f16, q8_0 or q4_0; starts a private daemon\n"                       \
 	"      --ctx N           context length; starts a private daemon\n"

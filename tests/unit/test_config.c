@@ -26,7 +26,7 @@ static void reads_every_type(void **state)
 			"plugin_dirs = [ \"/a\", \"/b\" ];\n"
 			"plugins = { cpu = { threads = 3; pin = false; x = \"y\"; f = 0.5; }; };\n"
 			"models = ( { name = \"a\"; path = \"/m/a.gguf\"; },\n"
-			"           { name = \"b\"; precision = \"exact\"; kv = \"f32\"; kv_mib = 3; kv_sessions = 7; passes = \"-layout\"; preload = true; } );\n"
+			"           { name = \"b\"; precision = \"exact\"; kv = \"f32\"; kv_mib = 3; kv_sessions = 7; passes = \"-layout\"; backend = \"cpu=1,ref\"; preload = true; } );\n"
 			"precision = \"fast\"; context = 4096L;\n",
 			&e),
 		TENON_OK);
@@ -54,6 +54,8 @@ static void reads_every_type(void **state)
 	assert_int_equal(c.models[1].kv_sessions, 7);
 	assert_int_equal(c.models[0].kv_sessions, 0);
 	assert_string_equal(c.models[1].passes, "-layout");
+	assert_string_equal(c.models[1].backend, "cpu=1,ref");
+	assert_null(c.models[0].backend);
 	assert_string_equal(c.models[0].passes, "");
 	assert_true(c.models[1].preload);
 	assert_null(c.models[1].path);
@@ -144,6 +146,11 @@ static void command_line_wins(void **state)
 	assert_int_equal(c.log.level, LOG_TRACE);
 	assert_int_equal(c.worker.step_timeout_ms, 1500);
 	assert_true(c.allow_paths);
+	assert_int_equal(conf_set_default(&c, "backend", "ref", &e), TENON_OK);
+	assert_string_equal(c.backend, "ref");
+	assert_null(c.models[0].backend);
+	assert_int_equal(conf_set(&c, "backend", "cpu=2,ref", &e), TENON_OK);
+	assert_string_equal(c.models[0].backend, "cpu=2,ref");
 	assert_int_equal(conf_set(&c, "kv", "f17", &e), TENON_E_CONFIG);
 	assert_string_equal(e.text, "kv: 'f17' is unknown; write one of f16, f32, q8_0, q4_0");
 	assert_int_equal(conf_set(&c, "drain_s", "1x", &e), TENON_E_CONFIG);
