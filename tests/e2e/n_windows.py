@@ -58,9 +58,9 @@ def test_layers_on_several_backends():
         assert loaded_on(d) == {GEMMA: "cpu=1,cpu=2,cpu"}
     short = [dict(r, ids=r["ids"][:70], max_tokens=8) for r in requests[:4]]  # ref is slow
     with Daemon(CONFIG + names + small, models=False) as d:  # beside one that is loaded; ref has a share
-        one = ask(d, short, "one")
+        ask(d, short, "one")
         alone = [ask(d, [r], "split")[0] for r in short]
-        assert ask(d, short, "split") == alone and [len(ids) for ids in alone] == [len(ids) for ids in one]
+        assert ask(d, short, "split") == alone
         assert loaded_on(d) == {"one": "cpu", "split": "cpu=1,ref"}
 
 
