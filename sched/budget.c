@@ -5,10 +5,14 @@
 #include "sched/sched_priv.h"
 
 #define DELIVERY_NS  (300 * NS_PER_US) /* by so much a token's way to its client varies */
-#define LATE_MOST    1.0	       /* of what predictions are late by, kept back from a target at most */
-#define PROMPT_LEAST 1.25	       /* of decodes alone: what prompts get even where a target is tighter */
-#define OWED_STEPS   4.0  /* offline steps owed before online prompts stand back; most of them in one step */
-#define OWED_ALONE   10.0 /* or of what online decodes take alone */
+#define LATE_FIRST   0.3 /* share of a prediction that is kept back from a target, before anything is known */
+#define LATE_MOST    1.0
+#define LATE_LEAST   0.005
+#define LATE_SHARE   0.008 /* of tokens may miss their target; 99 of 100 are promised */
+#define LATE_STEP    0.1   /* of itself, by which it rises for each that does */
+#define PROMPT_LEAST 1.25  /* of decodes alone: what prompts get even where a target is tighter */
+#define OWED_STEPS   4.0   /* offline steps owed before online prompts stand back; most of them in one step */
+#define OWED_ALONE   10.0  /* or of what online decodes take alone */
 #define OWED_MOST    100.0
 
 static uint64_t scaled(uint64_t ns, double by) { return (uint64_t)((double)ns * by); }
@@ -53,14 +57,35 @@ bool seq_ttft_missed(const struct sched *s, const struct seq *q)
 
 /* ---- online ------------------------------------------------------------------------------------------------------------ */
 
+/* When q's next token is due, less its way to the client. */
+static uint64_t due_next(const struct sched *s, const struct seq *q)
+{
+	uint64_t tpot = tpot_of(s, q);
+
+	return q->last_ns + tpot - MIN_OF(DELIVERY_NS, tpot / 16);
+}
+
 /* What the step may take so that q's next token comes in time, counted from its last one. */
 static uint64_t until_due(const struct sched *s, const struct seq *q, uint64_t now)
 {
-	uint64_t tpot = tpot_of(s, q), due = q->last_ns + tpot - MIN_OF(DELIVERY_NS, tpot / 16);
-	struct cost_status st;
+	uint64_t due = due_next(s, q);
 
-	cost_get_status(s->cost, &st);
-	return due > now ? scaled(due - now, 1 / (1 + MIN_OF(st.late_p99, LATE_MOST))) : 0;
+	return due > now ? scaled(due - now, 1 / (1 + s->late)) : 0;
+}
+
+void late_begin(struct sched *s) { s->late = LATE_FIRST; }
+
+/* One token that had a target. What is kept back rises with each that comes too late and falls with each that does not,
+ * so that in the long run LATE_SHARE of them are too late, whatever the reason: predictions, stolen time, what comes between
+ * two steps. Where that could not help nothing is learned. */
+void late_note(struct sched *s, const struct seq *q, uint64_t now)
+{
+	double step = MAX_OF(s->late, LATE_LEAST) * LATE_STEP;
+
+	if (q->traffic_class != WIRE_ONLINE || !tpot_of(s, q) || s->crowded)
+		return;
+	s->late += now > due_next(s, q) ? (1 - LATE_SHARE) * step : -LATE_SHARE * step;
+	s->late = MAX_OF(MIN_OF(s->late, LATE_MOST), LATE_LEAST);
 }
 
 /* Least over the planned online decodes: `strict` x alone where there is no target, else the target's rest. */
@@ -81,6 +106,16 @@ static uint64_t decodes_allow(
 		limit = MIN_OF(limit, ns);
 	}
 	return limit;
+}
+
+/* One of the planned online decodes may miss its target whatever is kept back. Called when the plan holds no more. */
+bool budget_crowded(const struct sched *s, uint64_t alone_ns, uint64_t now)
+{
+	for (uint32_t i = 0; i < s->n_plan; i++)
+		if (s->planned[i]->answered && tpot_of(s, s->planned[i]) &&
+			now + scaled(alone_ns, PROMPT_LEAST) > due_next(s, s->planned[i]))
+			return true;
+	return false;
 }
 
 uint64_t budget_prompts(const struct sched *s, uint64_t alone_ns, uint64_t now)

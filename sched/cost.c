@@ -60,7 +60,6 @@ int cost_create(struct cost_model **out, struct error *e)
 	cost_spread(c, sd);
 	cost_smooth(c);
 	c->error_mean = c->error_p90 = 0.2;
-	c->late_p99 = 0.3;
 	*out = c;
 	return TENON_OK;
 }
@@ -259,7 +258,6 @@ static void note_error(struct cost_model *c, double predicted, double ns)
 
 	c->error_mean += (MIN_OF(err, 2) - c->error_mean) / 64;
 	follow(&c->error_p90, 0.9, err);
-	follow(&c->late_p99, 0.99, (ns - predicted) / predicted);
 }
 
 void cost_observe(struct cost_model *c, const struct cost_shape *s, uint64_t ns)
@@ -289,6 +287,5 @@ void cost_get_status(const struct cost_model *c, struct cost_status *out)
 		.measured_ns = c->measured_ns,
 		.error_mean = c->error_mean,
 		.error_p90 = c->error_p90,
-		.late_p99 = c->late_p99,
 		.calibrated = c->calibrated };
 }

@@ -45,7 +45,6 @@ int cost_load(struct cost_model *c, const void *in, size_t len, struct error *e)
 struct cost_status {
 	uint64_t n_observed, predicted_ns, measured_ns; /* sums over all steps */
 	double error_mean, error_p90; /* recent |predicted - measured| / measured, decayed */
-	double late_p99;              /* 99 of 100 recent steps took at most 1 + late_p99 times the prediction */
 	bool calibrated;
 };
 void cost_get_status(const struct cost_model *c, struct cost_status *out);

@@ -13,7 +13,7 @@ struct cost_model {
 		[COST_N]; /* ns at each knot; ns per 1024 positions attended, per sequence, per row of logits */
 	double cov[COST_N][COST_N]; /* how sure we are of them */
 	double curve[COST_KNOTS];   /* the knots made rising: what predictions use */
-	double error_mean, error_p90, late_p99;
+	double error_mean, error_p90;
 	uint64_t n_observed, predicted_ns, measured_ns;
 	bool calibrated;
 };

@@ -12,7 +12,7 @@ enum { SAVE_MAGIC = 0x54534354, SAVE_VERSION = 2, SAVE_KNOTS = COST_KNOTS };
 struct saved {
 	uint32_t magic, version, n_knots, calibrated;
 	uint64_t n_observed;
-	double theta[COST_N], sd[COST_N], error_mean, error_p90, late_p99;
+	double theta[COST_N], sd[COST_N], error_mean, error_p90;
 	uint64_t sum; /* FNV-1a over everything before */
 };
 _Static_assert(sizeof(struct saved) <= COST_SAVE_BYTES, "cost_save promises this");
@@ -35,8 +35,7 @@ size_t cost_save(const struct cost_model *c, void *out, size_t room)
 		.calibrated = c->calibrated,
 		.n_observed = c->n_observed,
 		.error_mean = c->error_mean,
-		.error_p90 = c->error_p90,
-		.late_p99 = c->late_p99 };
+		.error_p90 = c->error_p90 };
 
 	if (room < sizeof s)
 		return 0;
@@ -52,8 +51,7 @@ static bool in_range(double v, double lo, double hi) { return isfinite(v) && v >
 
 static bool sane(const struct saved *s)
 {
-	bool ok = in_range(s->error_mean, 0, 100) && in_range(s->error_p90, 0, 100) &&
-		in_range(s->late_p99, 0, 100) && s->calibrated <= 1;
+	bool ok = in_range(s->error_mean, 0, 100) && in_range(s->error_p90, 0, 100) && s->calibrated <= 1;
 
 	for (uint32_t i = 0; i < COST_N; i++)
 		ok = ok && in_range(s->theta[i], i < COST_KNOTS ? 1 : 0, 1e15) && in_range(s->sd[i], 0, 1e15);
@@ -77,7 +75,6 @@ int cost_load(struct cost_model *c, const void *in, size_t len, struct error *e)
 	cost_smooth(c);
 	c->error_mean = s.error_mean;
 	c->error_p90 = s.error_p90;
-	c->late_p99 = s.late_p99;
 	c->n_observed = s.n_observed;
 	c->calibrated = s.calibrated;
 	return TENON_OK;

@@ -180,6 +180,7 @@ void sched_plan(struct sched *s, uint64_t now)
 	s->left_out = false;
 	s->shape = (struct cost_shape){ 0 };
 	alone = plan_online_decodes(s);
+	s->crowded = budget_crowded(s, alone, now);
 	n = s->n_plan;
 	if (owed_much(s))
 		plan_offline(s, alone, now);

@@ -133,6 +133,7 @@ int sched_create(
 	s->deadlines =
 		(struct heap){ .before = queue_deadline_before, .index = offsetof(struct seq, deadline_at) };
 	fill_defaults(&s->c, info);
+	late_begin(s);
 	rc = kv_pages_create(info->n_groups, info->n_pages, info->page_tokens, &s->pages, e);
 	if (!rc && s->own_cost)
 		rc = cost_create(&s->cost, e);

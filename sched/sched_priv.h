@@ -66,6 +66,8 @@ struct sched {
 	uint32_t n_plan, row_width;
 	struct cost_shape shape, online_shape; /* of the plan; without its offline part */
 	uint64_t step_no;
+	double late;   /* of a prediction: kept back from targets for the time per token */
+	bool crowded;  /* online decodes miss one of theirs, or nearly, by themselves */
 	bool left_out; /* the step had no time for all online prompts */
 	bool held_prompts; /* ... because offline work had its share coming */
 	struct calibration calibration;
@@ -142,8 +144,11 @@ bool share_restore(struct sched *s, uint64_t budget_ns, uint64_t now);
 
 /* ---- plan.c, budget.c -------------------------------------------------------------------------------------------- */
 void sched_plan(struct sched *s, uint64_t now);
+bool budget_crowded(const struct sched *s, uint64_t alone_ns, uint64_t now);
 uint64_t budget_prompts(const struct sched *s, uint64_t alone_ns, uint64_t now);
 uint64_t budget_offline(const struct sched *s, uint64_t alone_ns, uint64_t now);
+void late_begin(struct sched *s);
+void late_note(struct sched *s, const struct seq *q, uint64_t now); /* before its last_ns is moved on */
 uint64_t budget_restore(const struct sched *s);
 uint64_t seq_ttft_deadline(const struct sched *s, const struct seq *q);
 bool seq_ttft_missed(const struct sched *s, const struct seq *q);

@@ -96,7 +96,7 @@ static void note_first(struct sched *s, struct seq *q)
 static void take_token(struct sched *s, struct seq *q, float *row)
 {
 	struct sampler_logprob lp[1 + WIRE_MAX_LOGPROBS];
-	uint64_t t0 = sched_now(s);
+	uint64_t t0 = sched_now(s), now;
 	enum emit_end end = EMIT_GO_ON;
 	uint32_t from = q->n_tokens;
 	struct error e = { 0 };
@@ -111,7 +111,10 @@ static void take_token(struct sched *s, struct seq *q, float *row)
 		sched_end_error(s, q, rc, e.text);
 		return;
 	}
-	q->last_ns = sched_now(s);
+	now = sched_now(s);
+	if (q->answered)
+		late_note(s, q, now);
+	q->last_ns = now;
 	q->time.postprocess_ns += q->last_ns - t0;
 	if (!q->answered)
 		note_first(s, q);

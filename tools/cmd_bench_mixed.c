@@ -5,7 +5,6 @@
  */
 #include "tools/bench_mixed.h"
 #include "tools/plot.h"
-#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -33,6 +32,7 @@ static const char help[] =
 	"  tenon bench mixed --load 2 --targets --json\n"
 	"  bench/serve-llama -m smollm2-135m &  tenon bench mixed --vs-url http://127.0.0.1:8080\n";
 
+enum { CALIBRATE_MOST = 6, ALONE_MOST = 4 };
 enum {
 	OPT_LOAD = 2000,
 	OPT_TARGETS,
@@ -64,8 +64,11 @@ static void keep(struct buf *b, double v) { (void)buf_append(b, &v, sizeof v); }
 static void keep_gaps(struct mixed_kind *k, const struct load_item *it, double target_ms)
 {
 	for (uint32_t i = 1; i < it->n_tokens; i++) {
+		double gap_ms = (double)(it->token_ns[i] - it->token_ns[i - 1]) / 1e6;
+
+		keep(&k->gap, gap_ms);
 		k->n_gaps++;
-		k->n_within += (double)(it->token_ns[i] - it->token_ns[i - 1]) / 1e6 <= target_ms;
+		k->n_within += gap_ms <= target_ms;
 		k->n_on_time += (double)(it->token_ns[i] - it->first_ns) / 1e6 <= target_ms * i;
 	}
 }
@@ -136,22 +139,67 @@ static struct load_plan plan_of(const struct mixed *m, enum mixed_what what, uin
 	return p;
 }
 
-static int run_block(struct mixed *m, struct mixed_side *s, enum mixed_what what, uint64_t round,
-	double seconds, struct load_block *b, struct error *e)
+/* Only runs; what was measured is not kept yet. `again`: the same arrivals with other prompts, which no cache has seen. */
+static int try_block(struct mixed *m, struct mixed_side *s, enum mixed_what what, uint64_t round,
+	uint32_t again, double seconds, struct load_block *b, struct error *e)
 {
 	struct load_plan p = plan_of(m, what, round, seconds);
 	int rc;
 
+	p.prompts ^= again * UINT64_C(0x9e3779b97f4a7c15);
 	p.progress = mixed_names[what];
 	p.progress_from = m->n_done++ / m->n_total;
 	p.progress_to = m->n_done / m->n_total;
 	rc = load_run(s->server, &m->l.text, &p, b, e);
 	cli_progress_end();
+	return rc;
+}
+
+static int run_block(struct mixed *m, struct mixed_side *s, enum mixed_what what, uint64_t round,
+	double seconds, struct load_block *b, struct error *e)
+{
+	int rc = try_block(m, s, what, round, 0, seconds, b, e);
+
 	if (rc)
 		return rc;
 	keep_items(s, what, b, m->target_ms);
-	if (what != MIXED_ALONE && load_block_seconds(b) > 0.5 * seconds)
+	if (load_block_seconds(b) > 0.5 * seconds)
 		keep(&s->kind[what].rate, b->offline_tokens / load_block_seconds(b));
+	return rc;
+}
+
+/* False: the rate may stay. */
+static bool adjust_rate(struct mixed *m, double busy)
+{
+	if (busy >= MIXED_BUSY_LEAST && busy <= MIXED_BUSY_MOST)
+		return false;
+	m->rate *= busy > 0 ? MIN_OF(MAX_OF(MIXED_BUSY / busy, 0.25), 4.0) : 4.0;
+	return true;
+}
+
+/* The round's arrivals alone. Load 2: machines drift and arrivals come in clumps, so each round finds its own rate: the same
+ * pattern, drawn out or together, until it keeps the device as busy as wanted. Only the last block counts, and the pair
+ * after it has the same arrivals. */
+static int run_alone(
+	struct mixed *m, struct mixed_side *s, uint64_t round, struct load_block *b, struct error *e)
+{
+	bool steer = m->load == 2 && s == &m->side[0];
+	struct mixed_round r = { 0 };
+	int rc;
+
+	for (;;) {
+		rc = try_block(m, s, MIXED_ALONE, round, r.n_alone, m->block_s, b, e);
+		if (rc)
+			return rc;
+		r = (struct mixed_round){ m->rate, load_block_busy(b), r.n_alone + 1 };
+		if (!steer || session_interrupted() || r.n_alone == ALONE_MOST || !adjust_rate(m, r.busy))
+			break;
+		load_block_free(b);
+		m->n_total++;
+	}
+	keep_items(s, MIXED_ALONE, b, m->target_ms);
+	keep(&s->busy, r.busy);
+	(void)buf_append(&s->rounds, &r, sizeof r);
 	return rc;
 }
 
@@ -189,12 +237,9 @@ static int run_mixed(
 static int run_round(struct mixed *m, struct mixed_side *s, uint64_t round, struct error *e)
 {
 	struct load_block b[MIXED_WHATS] = { { 0 } };
-	double busy;
-	int rc = run_block(m, s, MIXED_ALONE, round, m->block_s, &b[MIXED_ALONE], e);
+	int rc = run_alone(m, s, round, &b[MIXED_ALONE], e);
+	double busy = load_block_busy(&b[MIXED_ALONE]);
 
-	busy = load_block_busy(&b[MIXED_ALONE]);
-	if (!rc)
-		keep(&s->busy, busy);
 	if (!rc && m->targets && !m->tpot_ms)
 		mixed_choose_target(m, s);
 	rc = rc ? rc : run_mixed(m, s, round, b, e);
@@ -208,23 +253,20 @@ static int run_round(struct mixed *m, struct mixed_side *s, uint64_t round, stru
 	return rc;
 }
 
-/* Load 2: the rate at which online alone keeps the device 60 % busy, from short blocks. */
+/* Load 2: about the rate at which online alone keeps the device as busy as wanted, from short blocks. */
 static int calibrate(struct mixed *m, struct error *e)
 {
-	const double wanted = 0.6, seconds = MIN_OF(m->block_s, 8.0);
+	double seconds = MIN_OF(m->block_s, 8.0);
+	bool again = true;
 	int rc = TENON_OK;
 
-	for (uint64_t i = 0; i < 4 && !rc && !session_interrupted(); i++) {
+	for (uint64_t i = 0; i < CALIBRATE_MOST && again && !rc && !session_interrupted(); i++) {
 		struct load_plan p = plan_of(m, MIXED_ALONE, 1000 + i, seconds);
 		struct load_block b = { 0 };
-		double busy;
 
 		rc = load_run(&m->l.ours, &m->l.text, &p, &b, e);
-		busy = load_block_busy(&b);
+		again = adjust_rate(m, load_block_busy(&b));
 		load_block_free(&b);
-		if (rc || fabs(busy - wanted) < 0.04)
-			break;
-		m->rate *= busy > 0 ? MIN_OF(MAX_OF(wanted / busy, 0.25), 4.0) : 4.0;
 	}
 	return rc;
 }
@@ -293,9 +335,11 @@ static void side_init(
 	buf_init(&s->busy, MEM_TOOL, 0);
 	buf_init(&s->gain, MEM_TOOL, 0);
 	buf_init(&s->step, MEM_TOOL, 0);
+	buf_init(&s->rounds, MEM_TOOL, 0);
 	for (int i = 0; i < MIXED_WHATS; i++) {
 		buf_init(&s->kind[i].ttft, MEM_TOOL, 0);
 		buf_init(&s->kind[i].tpot, MEM_TOOL, 0);
+		buf_init(&s->kind[i].gap, MEM_TOOL, 0);
 		buf_init(&s->kind[i].rate, MEM_TOOL, 0);
 	}
 }
@@ -307,9 +351,11 @@ static void side_finish(struct mixed_side *s)
 	buf_finish(&s->busy);
 	buf_finish(&s->gain);
 	buf_finish(&s->step);
+	buf_finish(&s->rounds);
 	for (int i = 0; i < MIXED_WHATS; i++) {
 		buf_finish(&s->kind[i].ttft);
 		buf_finish(&s->kind[i].tpot);
+		buf_finish(&s->kind[i].gap);
 		buf_finish(&s->kind[i].rate);
 	}
 }

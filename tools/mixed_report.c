@@ -54,6 +54,30 @@ static void add_kind(
 
 static double share(uint64_t part, uint64_t of) { return of ? (double)part / (double)of : 0; }
 
+/* Of gaps between online tokens alone: what no scheduler of offline work can do anything about. */
+static double alone_within(struct mixed *m)
+{
+	size_t n, within = 0;
+	double *v = samples(&m->side[0].kind[MIXED_ALONE].gap, &n);
+
+	for (size_t i = 0; i < n; i++)
+		within += v[i] <= m->target_ms;
+	return share(within, n);
+}
+
+static void add_gaps(struct mixed *m, json_t *report)
+{
+	static const struct {
+		enum mixed_what what;
+		const char *name;
+	} gaps[] = { { MIXED_ALONE, "alone.online.gap" }, { MIXED_LOADED, "strict.online.gap" },
+		{ MIXED_TARGET, "target.online.gap" } };
+
+	for (size_t i = 0; i < COUNT_OF(gaps); i++)
+		(void)add(m, report, gaps[i].name, "ms", &m->side[0].kind[gaps[i].what].gap,
+			&m->side[1].kind[gaps[i].what].gap, false);
+}
+
 static void add_targets(struct mixed *m, json_t *report)
 {
 	struct mixed_kind *strict = &m->side[0].kind[MIXED_LOADED], *target = &m->side[0].kind[MIXED_TARGET];
@@ -63,6 +87,8 @@ static void add_targets(struct mixed *m, json_t *report)
 	add_one(report, "target.within", "share", share(target->n_within, target->n_gaps));
 	add_one(report, "target.on_time", "share", share(target->n_on_time, target->n_gaps));
 	add_one(report, "strict.within", "share", share(strict->n_within, strict->n_gaps));
+	add_one(report, "alone.within", "share", alone_within(m));
+	add_gaps(m, report);
 	(void)add(m, report, "target.offline.rate", "tok/s", &target->rate,
 		&m->side[1].kind[MIXED_TARGET].rate, true);
 	(void)add(m, report, "strict.offline.rate", "tok/s", &strict->rate,
@@ -126,6 +152,12 @@ static json_t *checks_of(const struct mixed *m, const json_t *report)
 		check(checks, "offline.efficiency", value(report, "offline.efficiency", "median"), 0.9,
 			false);
 	}
+	if (m->load == 2) {
+		check(checks, "online.busy, least of all rounds", value(report, "online.busy", "min"),
+			MIXED_BUSY_LEAST, false);
+		check(checks, "online.busy, most of all rounds", value(report, "online.busy", "max"),
+			MIXED_BUSY_MOST, true);
+	}
 	check(checks, "target.within", value(report, "target.within", "median"), 0.99, false);
 	check(checks, "target.gain", value(report, "target.gain", "median"), 1.3, false);
 	return checks;
@@ -149,6 +181,19 @@ static json_t *counts_of(const struct mixed_side *s)
 	return all;
 }
 
+/* In their order: how busy online alone kept the device, and at which rate. */
+static json_t *rounds_of(const struct mixed_side *s)
+{
+	const struct mixed_round *r = (const void *)s->rounds.data;
+	json_t *all = json_array();
+
+	for (size_t i = 0; i < s->rounds.len / sizeof *r; i++)
+		(void)json_array_append_new(all,
+			json_pack("{s:f, s:f, s:i}", "rate", r[i].rate, "busy", r[i].busy, "alone_blocks",
+				(int)r[i].n_alone));
+	return all;
+}
+
 static json_t *load_of(const struct mixed *m)
 {
 	return json_pack("{s:I, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I, s:s, s:s}", "load",
@@ -159,6 +204,17 @@ static json_t *load_of(const struct mixed *m)
 		m->l.text.path, "prompts", "token ids: four random ones, then the text from a random place");
 }
 
+static void print_rounds(const struct mixed_side *s)
+{
+	const struct mixed_round *r = (const void *)s->rounds.data;
+
+	for (size_t i = 0; i < s->rounds.len / sizeof *r; i++)
+		(void)printf(
+			"busy    round %zu: online alone %.1f %% of the time at %.3g requests a second%s\n",
+			i + 1, 100 * r[i].busy, r[i].rate,
+			r[i].n_alone > 1 ? " (the rate was found anew)" : "");
+}
+
 static void print_notes(const struct mixed *m)
 {
 	static const char *const who[] = { "tenond", "peer" };
@@ -167,6 +223,8 @@ static void print_notes(const struct mixed *m)
 		"load    %.3g online requests a second, %u + %u tokens; %u offline clients, %u + %u tokens; blocks of %.1f s\n",
 		m->rate, (unsigned)m->online_prompt, (unsigned)m->online_new, (unsigned)m->clients,
 		(unsigned)m->offline_tokens, (unsigned)m->offline_new, m->block_s);
+	if (m->load == 2)
+		print_rounds(&m->side[0]);
 	for (int i = 0; i < m->n_sides; i++)
 		for (int w = 0; w < MIXED_WHATS; w++) {
 			const struct mixed_kind *k = &m->side[i].kind[w];
@@ -188,6 +246,7 @@ void mixed_report(struct mixed *m)
 
 	add_results(m, report);
 	(void)json_object_set_new(report, "load", load_of(m));
+	(void)json_object_set_new(report, "rounds", rounds_of(&m->side[0]));
 	(void)json_object_set_new(report, "counts", counts_of(&m->side[0]));
 	if (m->n_sides > 1)
 		(void)json_object_set_new(report, "counts_peer", counts_of(&m->side[1]));

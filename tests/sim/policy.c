@@ -235,12 +235,12 @@ static void mark_started(struct sim *s)
 /* ---- preemption ----------------------------------------------------------------------------------------------------------------- */
 
 /* Nobody is the victim of online work twice in a row while another offline request ran that lost nothing. Among
- * themselves offline requests only take from younger ones, so there may be no other. */
+ * themselves offline requests only take from younger ones, so there may be no other: silent where an offline one began a page. */
 static void check_victims(struct sim *s, const struct look *look)
 {
 	const struct sim_request *again = NULL, *other = NULL, *victim = NULL;
-	uint32_t n_victims = 0;
-	bool for_online = false;
+	uint32_t n_victims = 0, page = s->w.info.page_tokens;
+	bool for_online = false, for_offline = false;
 
 	for (uint32_t i = 0; i < s->w.n_requests; i++) {
 		const struct sim_request *r = &s->w.request[i];
@@ -252,15 +252,13 @@ static void check_victims(struct sim *s, const struct look *look)
 		if (l->after->e.n_preempted > l->before->e.n_preempted) {
 			n_victims++;
 			victim = r;
-			again = r->ask.id == s->last_victim && l->before->e.past % s->w.info.page_tokens
-				? r
-				: again;
-		} else if (!online(r) && l->before->placed && l->after->placed &&
-			l->before->e.past % s->w.info.page_tokens && !sim_may_have_led(s, r)) {
+			again = r->ask.id == s->last_victim && l->before->e.past % page ? r : again;
+		} else if (!online(r) && l->before->placed && l->after->placed && !sim_may_have_led(s, r)) {
+			for_offline |= l->before->e.past % page == 0;
 			other = r;
 		}
 	}
-	if (n_victims == 1 && again && !online(again) && other && for_online &&
+	if (n_victims == 1 && again && !online(again) && other && for_online && !for_offline &&
 		s->w.config.offline_min_share <= 0)
 		sim_fail(s, "victim", "offline request %llu is preempted twice in a row, and %llu runs on",
 			id_of(again), id_of(other));

@@ -26,6 +26,7 @@ struct fake {
 	struct model_info info;
 	uint64_t now_ns, n_steps, last_ns;   /* last_ns: the last step's time */
 	uint64_t base_ns, row_ns;            /* a step: base + rows x row */
+	uint32_t noise_permille, slow_permille, dice; /* that, more or less; so many steps take half as long again */
 	uint64_t entered_ns, engine_real_ns; /* real time of the last step: when, how long in here */
 	struct span span[FAKE_SEQS];
 	uint32_t n_spans, n_rows, n_copies;
@@ -55,6 +56,15 @@ static inline int fake_teardown(void **st)
 	return 0;
 }
 
+static inline uint32_t fake_draw(struct fake *f) { return (f->dice = f->dice * 1664525u + 1013904223u) >> 8; }
+
+static inline uint64_t fake_noise(struct fake *f, uint64_t ns)
+{
+	uint64_t permille = 1000 - f->noise_permille + fake_draw(f) % (2 * f->noise_permille + 1);
+
+	return ns * (fake_draw(f) % 1000 < f->slow_permille ? permille * 3 / 2 : permille) / 1000;
+}
+
 static inline int fake_step(void *ctx, struct step_seq *q, uint32_t n, struct error *e)
 {
 	struct fake *f = ctx;
@@ -78,7 +88,7 @@ static inline int fake_step(void *ctx, struct step_seq *q, uint32_t n, struct er
 		q[i].out[f->span[i].token] = 1;
 	}
 	assert_true(n <= f->info.step_seqs && f->n_rows <= f->info.step_tokens);
-	f->last_ns = f->base_ns + f->n_rows * f->row_ns;
+	f->last_ns = fake_noise(f, f->base_ns + f->n_rows * f->row_ns);
 	f->now_ns += f->last_ns;
 	f->n_steps++;
 	f->entered_ns = real;
