@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROWS_PIECE = 8, LANE_PIECES = 8, PIECE_BYTES = 32 << 10 };
+enum { ROWS_PIECE = 8, LANE_PIECES = 8, PIECE_BYTES = 32 << 10, GROUP_FLOATS = 8192 };
 
 static uint64_t now_ns(void)
 {
@@ -30,8 +30,10 @@ static void *act_place(const struct lane *l, uint32_t class, struct rows_ref x)
 	const struct plan *p = l->m->plan;
 	const struct plan_phase *ph = &p->phases[l->phase];
 
-	if (!act_bytes(l, class, l->m->step.n[ph->space], ph->k))
-		return x.p;
+	if (!act_bytes(l, class, l->n[ph->space], ph->k))
+		return x.p + l->first[ph->space] * x.ld;
+	if (l->grouped)
+		return l->m->ws + p->acts[class] + l->index * p->group_acts[class];
 	return l->alone ? l->own + p->t_act[class] : l->m->ws + p->acts[class];
 }
 
@@ -40,26 +42,28 @@ static void acts_pack(const struct lane *l, uint32_t r0, uint32_t r1)
 	const struct plan_phase *ph = &l->m->plan->phases[l->phase];
 	const struct linear_ops *ops = l->m->dev->isa->linear;
 	struct rows_ref x = lane_rows(l, ph->x);
-	uint32_t m = l->m->step.n[ph->space];
+	uint32_t m = l->n[ph->space], first = l->first[ph->space];
 
 	for (uint32_t c = 0; c < ACT_N_CLASSES; c++)
 		if ((ph->classes >> c & 1) && act_bytes(l, c, m, ph->k))
-			ops->act_pack(c, x.p, x.ld, m, ph->k, r0, r1, act_place(l, c, x));
+			ops->act_pack(c, x.p + first * x.ld, x.ld, m, ph->k, r0 - first, r1 - first,
+				act_place(l, c, x));
 }
 
 /* ---- products ------------------------------------------------------------------------------------ */
 /* Bias, activation function, residual: y = act(Wx + b) + r. */
-static void seg_finish(const struct lane *l, const struct plan_seg *s, struct rows_ref c, uint32_t m,
+static void seg_finish(const struct lane *l, const struct plan_seg *s, struct rows_ref c, uint32_t space,
 	uint32_t j0, uint32_t j1)
 {
 	const struct elem_ops *ops = l->m->dev->isa->elem;
+	const uint32_t end = l->first[space] + l->n[space];
 	struct rows_ref r = { NULL, 0 };
 
 	if (s->bias == TNP_NONE && !s->act && s->residual == TNP_NONE)
 		return;
 	if (s->residual != TNP_NONE)
 		r = lane_rows(l, s->residual);
-	for (uint32_t i = 0; i < m; i++) {
+	for (uint32_t i = l->first[space]; i < end; i++) {
 		float *y = c.p + i * c.ld + s->col + j0;
 
 		if (s->bias != TNP_NONE)
@@ -71,24 +75,24 @@ static void seg_finish(const struct lane *l, const struct plan_seg *s, struct ro
 	}
 }
 
-static void seg_run(const struct lane *l, uint32_t seg, uint32_t m, uint32_t j0, uint32_t j1)
+static void seg_run(const struct lane *l, uint32_t seg, uint32_t j0, uint32_t j1)
 {
 	const struct plan *p = l->m->plan;
 	const struct plan_seg *s = &p->segs[seg];
+	const uint32_t space = p->phases[l->phase].space;
 	struct rows_ref c = lane_rows(l, s->out), x = lane_rows(l, p->phases[l->phase].x);
 	struct linear_weight w = s->w;
 
 	w.data = l->m->seg_data[seg];
-	l->m->dev->isa->linear->run(
-		&w, act_place(l, s->w.act, x), m, j0, j1, c.p + s->col, c.ld, l->own + p->t_scratch);
-	seg_finish(l, s, c, m, j0, j1);
+	l->m->dev->isa->linear->run(&w, act_place(l, s->w.act, x), l->n[space], j0, j1,
+		c.p + l->first[space] * c.ld + s->col, c.ld, l->own + p->t_scratch);
+	seg_finish(l, s, c, space, j0, j1);
 }
 
 static uint32_t panels(uint32_t n, uint32_t rows) { return (n + rows - 1) / rows; }
 
 /* Panels [p0, p1) of all products in a row. */
-static void panels_run(
-	const struct lane *l, const struct plan_phase *ph, uint32_t m, uint32_t p0, uint32_t p1)
+static void panels_run(const struct lane *l, const struct plan_phase *ph, uint32_t p0, uint32_t p1)
 {
 	const struct plan *p = l->m->plan;
 	uint32_t rows = l->m->dev->isa->linear->panel_rows, first = 0;
@@ -98,22 +102,30 @@ static void panels_run(
 		uint32_t a = p0 > first ? p0 - first : 0, z = p1 - first < count ? p1 - first : count;
 
 		if (a < z)
-			seg_run(l, ph->segs[i], m, a * rows, z * rows < n ? z * rows : n);
+			seg_run(l, ph->segs[i], a * rows, z * rows < n ? z * rows : n);
 		first += count;
 	}
 }
 
 /* The same columns of all products, then the column operators on them. */
-static void columns_run(
-	const struct lane *l, const struct plan_phase *ph, uint32_t m, uint32_t p0, uint32_t p1)
+static void columns_run(const struct lane *l, const struct plan_phase *ph, uint32_t p0, uint32_t p1)
 {
+	uint32_t r0 = l->first[ph->space], r1 = r0 + l->n[ph->space];
 	uint32_t rows = l->m->dev->isa->linear->panel_rows, j0 = p0 * rows;
 	uint32_t j1 = p1 * rows < ph->cols_n ? p1 * rows : ph->cols_n;
 
 	for (uint32_t i = 0; i < ph->n_segs; i++)
-		seg_run(l, ph->segs[i], m, j0, j1);
+		seg_run(l, ph->segs[i], j0, j1);
 	for (uint32_t i = 0; i < ph->n_cols; i++)
-		cols_run(l, &l->m->plan->ops[ph->cols[i]], 0, m, j0, j1);
+		cols_run(l, &l->m->plan->ops[ph->cols[i]], r0, r1, j0, j1);
+}
+
+static void products_run(const struct lane *l, const struct plan_phase *ph, uint32_t p0, uint32_t p1)
+{
+	if (ph->n_cols)
+		columns_run(l, ph, p0, p1);
+	else
+		panels_run(l, ph, p0, p1);
 }
 
 /* ---- stages ------------------------------------------------------------------------------------------ */
@@ -220,15 +232,29 @@ static void phase_stages(struct tnp_model *m, uint32_t number)
 	}
 }
 
+static void lane_whole(struct lane *l)
+{
+	for (uint32_t i = 0; i < N_SPACES; i++) {
+		l->first[i] = 0;
+		l->n[i] = l->m->step.n[i];
+	}
+}
+
 static void stages_make(struct tnp_model *m)
 {
 	const struct plan *p = m->plan;
+	uint32_t groups;
 
 	m->n_stages = 0;
+	for (uint32_t i = 0; i < p->n_threads; i++)
+		lane_whole(&m->lane[i]);
 	if (p->n_ropes)
 		stage_add(m, 0, STAGE_ROPES, false, (m->step.n[SPACE_TOKENS] + ROWS_PIECE - 1) / ROWS_PIECE,
 			ROWS_PIECE);
-	for (uint32_t i = 0; i < p->n_phases; i++)
+	groups = m->times ? 0 : groups_make(m);
+	if (groups)
+		stage_add(m, 0, STAGE_GROUP, false, groups, 1);
+	for (uint32_t i = 0; i < p->n_phases && !groups; i++)
 		phase_stages(m, i);
 }
 
@@ -250,12 +276,12 @@ static void rows_piece(const struct lane *l, const struct plan_phase *ph, uint32
 
 static void main_piece(struct lane *l, const struct plan_phase *ph, const struct stage *s, uint32_t piece)
 {
-	uint32_t m = l->m->step.n[ph->space], p0 = piece * s->size, p1 = p0 + s->size;
+	uint32_t p0 = piece * s->size, p1 = p0 + s->size;
 
 	if (s->alone && l->ready != l->m->stage_base + (uint32_t)(s - l->m->stage)) {
 		l->ready = l->m->stage_base + (uint32_t)(s - l->m->stage);
 		l->shadowed = piece != 0;
-		rows_do(l, ph, 0, m);
+		rows_do(l, ph, 0, l->n[ph->space]);
 	}
 	if (ph->main == MAIN_EXPERTS) {
 		experts_run(l, &l->m->plan->experts[ph->experts], p0, s->size);
@@ -263,16 +289,58 @@ static void main_piece(struct lane *l, const struct plan_phase *ph, const struct
 		uint32_t total = phase_panels(l->m, ph);
 
 		p1 = p1 < total ? p1 : total;
-		if (ph->n_cols)
-			columns_run(l, ph, m, p0, p1);
-		else
-			panels_run(l, ph, m, p0, p1);
+		products_run(l, ph, p0, p1);
 	} else {
 		const struct plan_attend *a = &l->m->plan->attends[ph->attend];
 		const struct unit *u = &l->m->step.units[a->units][piece / a->shape.kv_heads];
 
 		attend_unit(l, a, u, piece % a->shape.kv_heads, s->alone && stores(l->m, ph));
 	}
+}
+
+/* Some columns at a time, so that bias, activation function and residual find them in the cache. */
+static void group_products(const struct lane *l, const struct plan_phase *ph)
+{
+	uint32_t total = phase_panels(l->m, ph), size = l->n[ph->space] * l->m->dev->isa->linear->panel_rows;
+
+	size = size < GROUP_FLOATS ? GROUP_FLOATS / size : 1;
+	for (uint32_t p0 = 0; p0 < total; p0 += size)
+		products_run(l, ph, p0, total - p0 < size ? total : p0 + size);
+}
+
+static void group_attend(const struct lane *l, const struct plan_attend *a, const struct group *g)
+{
+	const struct step *s = &l->m->step;
+
+	for (uint32_t i = 0; i < s->n_units[a->units]; i++) {
+		const struct unit *u = &s->units[a->units][i];
+
+		for (uint32_t h = 0; h < a->shape.kv_heads && u->seq >= g->seq0 && u->seq < g->seq1; h++)
+			attend_unit(l, a, u, h, false);
+	}
+}
+
+/* All phases for a few sequences. */
+static void group_run(struct lane *l, const struct group *g)
+{
+	const struct tnp_model *m = l->m;
+
+	l->grouped = true;
+	l->first[SPACE_SEQS] = g->seq0;
+	l->n[SPACE_SEQS] = g->seq1 - g->seq0;
+	l->first[SPACE_TOKENS] = m->step.tok0[g->seq0];
+	l->n[SPACE_TOKENS] = m->step.tok0[g->seq1] - m->step.tok0[g->seq0];
+	for (l->phase = 0; l->phase < m->plan->n_phases; l->phase++) {
+		const struct plan_phase *ph = &m->plan->phases[l->phase];
+		uint32_t r0 = l->first[ph->space];
+
+		rows_do(l, ph, r0, r0 + l->n[ph->space]);
+		if (ph->main == MAIN_LINEAR)
+			group_products(l, ph);
+		else if (ph->main == MAIN_ATTEND)
+			group_attend(l, &m->plan->attends[ph->attend], g);
+	}
+	l->grouped = false;
 }
 
 static void piece_run(void *arg, uint32_t thread, uint32_t stage, uint32_t piece)
@@ -301,6 +369,9 @@ static void piece_run(void *arg, uint32_t thread, uint32_t stage, uint32_t piece
 		break;
 	case STAGE_GATHER:
 		experts_gather(l, &m->plan->experts[ph->experts], piece, s->size);
+		break;
+	case STAGE_GROUP:
+		group_run(l, &m->group[piece]);
 		break;
 	default:
 		main_piece(l, ph, s, piece);

@@ -84,7 +84,7 @@ static uint64_t heap_bytes(const struct plan *p)
 	return p->heap_bytes + sizeof(struct tnp_model) + p->n_vals * sizeof(struct rows_ref) +
 		p->n_segs * sizeof(void *) + p->n_threads * sizeof(struct lane) +
 		(PLAN_STAGES * p->n_phases + 1) * (sizeof(struct stage) + sizeof(uint32_t)) +
-		(p->n_phases + 1) * sizeof(uint64_t);
+		(p->n_phases + 1) * sizeof(uint64_t) + (p->max_groups + 1) * sizeof(struct group);
 }
 
 static void sizes_fill(const struct plan *p, struct tnp_sizes *s)
@@ -247,9 +247,10 @@ static void refs_fill(struct tnp_model *m)
 	for (uint32_t i = 0; i < p->n_units; i++)
 		m->step.units[i] = (struct unit *)(m->ws + p->units[i].offset);
 	for (uint32_t i = 0; i < p->n_threads; i++)
-		m->lane[i] = (struct lane){
-			.m = m, .own = m->ws + p->threads + i * p->thread_bytes, .ready = UINT64_MAX
-		};
+		m->lane[i] = (struct lane){ .m = m,
+			.own = m->ws + p->threads + i * p->thread_bytes,
+			.index = i,
+			.ready = UINT64_MAX };
 }
 
 static bool model_alloc(struct tnp_model *m)
@@ -262,9 +263,10 @@ static bool model_alloc(struct tnp_model *m)
 	m->ref = calloc((size_t)p->n_vals + 1, sizeof *m->ref);
 	m->seg_data = calloc((size_t)p->n_segs + 1, sizeof *m->seg_data);
 	m->lane = aligned_alloc(64, p->n_threads * sizeof *m->lane);
+	m->group = calloc((size_t)p->max_groups + 1, sizeof *m->group);
 	m->stage = calloc(PLAN_STAGES * (size_t)p->n_phases + 1, sizeof *m->stage);
 	m->pieces = calloc(PLAN_STAGES * (size_t)p->n_phases + 1, sizeof *m->pieces);
-	return m->weights && m->ws && m->ref && m->seg_data && m->lane && m->stage && m->pieces;
+	return m->weights && m->ws && m->ref && m->seg_data && m->lane && m->group && m->stage && m->pieces;
 }
 
 static tnp_rc model_fill(struct tnp_model *m, struct tnp_error *e)
@@ -311,6 +313,7 @@ void model_close(struct tnp_model *m)
 	free(m->ref);
 	free(m->seg_data);
 	free(m->lane);
+	free(m->group);
 	free(m->stage);
 	free(m->pieces);
 	free(m->times);

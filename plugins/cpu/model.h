@@ -39,12 +39,16 @@ struct step {
 	struct unit *units[PLAN_UNITS];
 };
 
-enum stage_kind { STAGE_ROPES, STAGE_ROWS, STAGE_SORT, STAGE_GATHER, STAGE_MAIN };
+enum stage_kind { STAGE_ROPES, STAGE_ROWS, STAGE_SORT, STAGE_GATHER, STAGE_MAIN, STAGE_GROUP };
 struct stage { /* of a step */
 	uint32_t phase;
 	enum stage_kind kind;
 	uint32_t size; /* rows, panels or tiles of a piece */
 	bool alone;    /* every thread makes the phase's rows for itself */
+};
+
+struct group { /* sequences [seq0, seq1) */
+	uint32_t seq0, seq1;
 };
 
 struct lane;
@@ -62,6 +66,7 @@ struct tnp_model {
 	struct stage *stage;	      /* [PLAN_STAGES n_phases + 1] of this step */
 	uint32_t *pieces;	      /* of each stage; a sort sets those that hang on it */
 	uint32_t n_groups, n_gathers; /* of the last sort */
+	struct group *group;	      /* [plan max_groups] of this step */
 	uint32_t n_stages;
 	uint64_t stage_base; /* stages of all steps before */
 	struct step step;
@@ -80,9 +85,12 @@ struct tnp_kv {
 /* What a thread carries through a step. */
 struct lane {
 	_Alignas(64) struct tnp_model *m;
-	uint8_t *own;	/* its part of the workspace */
-	uint64_t ready; /* stage whose rows it made for itself last */
+	uint8_t *own; /* its part of the workspace */
+	uint32_t index;
+	uint64_t ready;			       /* stage whose rows it made for itself last */
+	uint32_t first[N_SPACES], n[N_SPACES]; /* the rows it works on: of the whole step, or of a group */
 	uint32_t phase;
+	bool grouped; /* values lie in its own arena */
 	bool alone,
 		shadowed; /* rows of this phase are the thread's own; they lie in its shadow, not in the arena */
 };
@@ -94,8 +102,19 @@ static inline struct rows_ref lane_rows(const struct lane *l, uint32_t val)
 	if (l->alone && l->shadowed && v->row_phase == l->phase)
 		return (struct rows_ref){ (float *)(l->own + l->m->plan->t_shadow) + v->shadow,
 			cpu_round_up(v->width, 16) };
+	if (l->grouped && v->bind == BIND_ARENA) {
+		uintptr_t row0 =
+			(uintptr_t)(l->m->ws + l->m->plan->arena + l->index * l->m->plan->group_bytes);
+
+		row0 += v->group_arena * sizeof(float) -
+			(uintptr_t)l->first[v->space] * v->width * sizeof(float);
+		return (struct rows_ref){ (float *)row0, v->width };
+	}
 	return l->m->ref[val];
 }
+
+/* groups.c: cuts the step into groups; 0: it goes phase by phase, all threads in one */
+uint32_t groups_make(struct tnp_model *m);
 
 /* batch.c */
 tnp_rc batch_check(struct tnp_model *m, struct tnp_kv *k, const struct tnp_batch *b, struct tnp_error *e);

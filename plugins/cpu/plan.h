@@ -19,8 +19,9 @@ enum {
 	PLAN_SEGS = 16, /* products of a phase      */
 	PLAN_COLS = 6,
 	PLAN_ROPES = 8,
-	PLAN_UNITS = 8, /* different ways to cut attention */
-	PLAN_STAGES = 4 /* most of a phase */
+	PLAN_UNITS = 8,	    /* different ways to cut attention */
+	PLAN_STAGES = 4,    /* most of a phase */
+	GROUP_THREADS = 256 /* more do not work in groups */
 };
 enum {
 	EXPERTS_SEGS = 5,   /* products of a MOE_LINEAR: its matrices, one of them cut for a GLU */
@@ -39,6 +40,7 @@ struct plan_val { /* an activation */
 	uint32_t shadow;	   /* floats, in a thread's shadow of that phase */
 	uint32_t bind, bind_index; /* enum bind_kind */
 	uint64_t arena;		   /* floats */
+	uint64_t group_arena;	   /* floats, in a thread's arena of a group */
 };
 
 struct plan_op { /* operator on rows or columns */
@@ -130,6 +132,10 @@ struct plan {
 	uint32_t n_vocab, n_pos; /* smallest table read by token, by position; 0: none */
 	/* places in the workspace, bytes */
 	uint64_t arena, arena_bytes, acts[ACT_N_CLASSES], act_bytes[ACT_N_CLASSES];
+	/* Sequences that share nothing (an encoder's) go through all phases in groups, a thread a group at a time, each in
+	 * a part of its own of arena and prepared rows. */
+	uint32_t group_tokens, max_groups;		 /* most tokens of a group; 0: not in groups */
+	uint64_t group_bytes, group_acts[ACT_N_CLASSES]; /* a thread's part */
 	uint64_t threads, thread_bytes, t_scratch, t_act[ACT_N_CLASSES], t_shadow, t_attend, t_tile, t_gather;
 	uint64_t split, split_bytes, counters, step, pairs, groups, counts, workspace;
 	uint64_t split_state; /* floats of one segment's states of one KV head, all layers' largest */

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { GROUP_TOKENS = 128, GROUP_TOKENS_LEAST = 48, GROUPS_EACH = 2 };
+
 /* Arena by lifetimes: walks the phases, first hole that fits. `hole` lists free stretches in order of place. */
 struct hole {
 	uint64_t at, n;
@@ -52,9 +54,9 @@ static uint64_t hole_take(struct hole *h, uint32_t *n, uint64_t len, uint64_t *e
 	return at;
 }
 
-static uint64_t val_floats(const struct plan *p, const struct plan_val *v)
+static uint64_t val_floats(const struct plan_val *v, const uint32_t cap[N_SPACES])
 {
-	return cpu_round_up((uint64_t)v->width * plan_cap(p, v->space), 16);
+	return cpu_round_up((uint64_t)v->width * cap[v->space], 16);
 }
 
 /* Values sorted by the phase that makes them (`order`) and by the phase after which they are free (`ends`). */
@@ -71,14 +73,16 @@ static int by_used(const void *a, const void *b)
 	return x->used != y->used ? (x->used > y->used) - (x->used < y->used) : (x > y) - (x < y);
 }
 
-tnp_rc arena_plan(struct builder *b)
+static uint64_t *place(struct plan_val *v, bool grouped) { return grouped ? &v->group_arena : &v->arena; }
+
+/* With so many rows of each space; `grouped`: the places go to group_arena. Returns the floats, 0 for want of memory. */
+static uint64_t arena_fit(struct plan *p, const uint32_t cap[N_SPACES], bool grouped)
 {
-	struct plan *p = b->p;
 	struct plan_val **order = calloc(2 * (size_t)p->n_vals + 1, sizeof *order),
 			**ends = order + p->n_vals;
 	struct hole *hole = calloc((size_t)p->n_vals + 2, sizeof *hole);
 	uint32_t n = 0, freed = 0, holes = 0;
-	uint64_t end = 0;
+	uint64_t end = 16; /* so that it is never 0 */
 
 	for (uint32_t i = 0; order && i < p->n_vals; i++)
 		if (p->vals[i].made != TNP_NONE && p->vals[i].bind == BIND_ARENA)
@@ -89,15 +93,52 @@ tnp_rc arena_plan(struct builder *b)
 		qsort(ends, n, sizeof *ends, by_used);
 		for (uint32_t i = 0; i < n; i++) {
 			for (; freed < n && ends[freed]->used < order[i]->made; freed++)
-				hole_give(hole, &holes, ends[freed]->arena, val_floats(p, ends[freed]));
-			order[i]->arena = hole_take(hole, &holes, val_floats(p, order[i]), &end);
+				hole_give(hole, &holes, *place(ends[freed], grouped),
+					val_floats(ends[freed], cap));
+			*place(order[i], grouped) = hole_take(hole, &holes, val_floats(order[i], cap), &end);
 		}
 	}
-	p->arena_bytes = end * sizeof(float);
-	n = order && hole;
+	end = order && hole ? end : 0;
 	free(order);
 	free(hole);
-	return n ? TNP_OK : cpu_fail(b->e, TNP_E_NOMEM, 0, "plan: no memory");
+	return end;
+}
+
+/* Most tokens of a group; 0 where a row needs another sequence's, or where there would be too few for the threads. */
+static uint32_t groups_tokens(const struct plan *p)
+{
+	uint32_t n = p->lim.max_tokens / (GROUPS_EACH * p->n_threads);
+	bool apart = !p->slots.n && !p->n_experts;
+
+	for (uint32_t i = 0; i < p->n_attends; i++)
+		apart &= !p->attends[i].causal;
+	for (uint32_t i = 0; i < p->n_phases; i++)
+		apart &= p->phases[i].space != SPACE_OUT;
+	for (uint32_t i = 0; i < p->g->n_out; i++)
+		apart &= p->vals[p->g->out[i]].bind == BIND_OUT;
+	n = n < GROUP_TOKENS ? n : GROUP_TOKENS;
+	return apart && p->n_threads > 1 && p->n_threads <= GROUP_THREADS && n >= GROUP_TOKENS_LEAST ? n : 0;
+}
+
+tnp_rc arena_plan(struct builder *b)
+{
+	struct plan *p = b->p;
+	const uint32_t all[N_SPACES] = { p->lim.max_tokens, p->lim.max_seqs, p->lim.max_out };
+	uint64_t floats = arena_fit(p, all, false), group;
+
+	p->arena_bytes = floats * sizeof(float);
+	p->group_tokens = groups_tokens(p);
+	if (p->group_tokens && floats) {
+		const uint32_t few[N_SPACES] = { p->group_tokens, p->group_tokens };
+
+		group = arena_fit(p, few, true);
+		p->group_bytes = cpu_round_up(group * sizeof(float), 4096);
+		p->max_groups = p->n_threads + 2 * (p->lim.max_tokens / p->group_tokens);
+		floats = group;
+		if (p->group_bytes * p->n_threads > p->arena_bytes)
+			p->arena_bytes = p->group_bytes * p->n_threads;
+	}
+	return floats ? TNP_OK : cpu_fail(b->e, TNP_E_NOMEM, 0, "plan: no memory");
 }
 
 void binds_plan(struct plan *p)
@@ -202,6 +243,23 @@ static uint64_t plan_step_bytes(const struct plan *p)
 	return 16ull * p->lim.max_tokens + 8ull * p->lim.max_out + 64ull * (p->lim.max_seqs + 1ull);
 }
 
+static void groups_acts(struct plan *p)
+{
+	for (uint32_t c = 0; c < ACT_N_CLASSES && p->group_tokens; c++) {
+		for (uint32_t i = 0; i < p->n_phases; i++) {
+			const struct plan_phase *ph = &p->phases[i];
+			uint64_t n = ph->classes >> c & 1
+				? p->isa->linear->act_bytes(c, p->group_tokens, ph->k)
+				: 0;
+
+			n = cpu_round_up(n, 64);
+			p->group_acts[c] = n > p->group_acts[c] ? n : p->group_acts[c];
+		}
+		if (p->group_acts[c] * p->n_threads > p->act_bytes[c])
+			p->act_bytes[c] = p->group_acts[c] * p->n_threads;
+	}
+}
+
 void workspace_plan(struct plan *p)
 {
 	uint64_t at = 0;
@@ -219,6 +277,7 @@ void workspace_plan(struct plan *p)
 			p->act_bytes[c] = n > p->act_bytes[c] ? n : p->act_bytes[c];
 		}
 	experts_acts(p, p->act_bytes);
+	groups_acts(p);
 	for (uint32_t c = 0; c < ACT_N_CLASSES; c++)
 		p->acts[c] = plan_take(&at, p->act_bytes[c]);
 	thread_plan(p);

@@ -7,7 +7,7 @@
 #include "engine/model.h"
 #include <math.h>
 
-enum { WIDTH = 96, N_CTX = 64 };
+enum { WIDTH = 96, N_CTX = 64, TEXTS = 60, STEP = 512 };
 
 static struct plugins *plugins;
 static struct backend *backend;
@@ -87,6 +87,76 @@ static void bad_sequences_leave_the_others_alone(void **st)
 			assert_true(row[4][i] == 0);
 	}
 	model_close(m);
+}
+
+/* Lengths of a step's texts: many that are alike, few, and some that are much longer. */
+static uint32_t length(uint32_t kind, uint32_t i)
+{
+	return kind == 0 ? 1 + i * 7 % 15 : kind == 1 ? 30 + i % 2 : i % 8 ? 1 + i % 3 : N_CTX;
+}
+
+static void compare_with_alone(struct model *m, uint32_t kind, uint32_t n, uint32_t bad)
+{
+	static float row[TEXTS][WIDTH], alone[WIDTH];
+	static int32_t t[TEXTS][N_CTX];
+	struct step_seq s[TEXTS];
+	int32_t foreign = -1;
+
+	for (uint32_t i = 0; i < n; i++) {
+		tiny_tokens(t[i], N_CTX, 9 * kind + i);
+		s[i] = (struct step_seq){
+			.tokens = t[i], .n_tokens = length(kind, i), .n_out = 1, .out = row[i]
+		};
+		if (i == bad)
+			s[i] = (struct step_seq){
+				.tokens = &foreign, .n_tokens = 1, .n_out = 1, .out = row[i]
+			};
+	}
+	run(m, s, n);
+	for (uint32_t i = 0; i < n; i++) {
+		struct step_seq one = {
+			.tokens = t[i], .n_tokens = length(kind, i), .n_out = 1, .out = alone
+		};
+
+		assert_int_equal(s[i].rc, i == bad ? TENON_E_INVALID : TENON_OK);
+		if (i == bad)
+			continue;
+		run(m, &one, 1);
+		assert_memory_equal(row[i], alone, model_info(m)->d_model * sizeof *alone);
+	}
+}
+
+/* With more than one thread a step goes in groups of texts where they are even, else phase by phase. */
+static void texts_together_as_alone(void **st)
+{
+	static const char *const name[] = { "bert", "nomic_bert" }, *const threads[] = { "1", "2", "3" };
+	struct error e = { 0 };
+	char dir[4096];
+
+	(void)st;
+	for (size_t k = 0; k < COUNT_OF(name) * COUNT_OF(threads); k++) {
+		const char *dirs[] = { dir };
+		struct plugin_option o = { "cpu", "threads", threads[k / COUNT_OF(name)] };
+		struct plugins_config c = { .dirs = dirs, .n_dirs = 1, .options = &o, .n_options = 1 };
+		struct model_options mo = options(tiny_path(name[k % COUNT_OF(name)]));
+		struct plugins *p = NULL;
+		struct backend *b = NULL;
+		struct model *m = NULL;
+
+		mo.step_tokens = STEP;
+		mo.step_seqs = TEXTS;
+		if (plugins_default_dir(dir, sizeof dir, &e) || plugins_open(&c, &p, &e) ||
+			backend_open(p, "cpu", 0, &b, &e) || (mo.backend = b, model_open(&mo, &m, &e)))
+			fail_msg("%s", e.text);
+		compare_with_alone(m, 0, TEXTS, TEXTS);
+		compare_with_alone(m, 0, TEXTS, 20);
+		compare_with_alone(m, 1, 16, TEXTS);
+		compare_with_alone(m, 1, 3, TEXTS);
+		compare_with_alone(m, 2, 40, 0);
+		model_close(m);
+		backend_close(b);
+		plugins_close(p);
+	}
 }
 
 static void rows_have_unit_length_up_to_the_whole_context(void **st)
@@ -211,6 +281,7 @@ int main(void)
 	const struct CMUnitTest t[] = {
 		cmocka_unit_test(info_tells_the_kind),
 		cmocka_unit_test(bad_sequences_leave_the_others_alone),
+		cmocka_unit_test(texts_together_as_alone),
 		cmocka_unit_test(rows_have_unit_length_up_to_the_whole_context),
 		cmocka_unit_test(hostile_metadata),
 		cmocka_unit_test(missing_tensors_are_named),
