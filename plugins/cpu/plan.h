@@ -5,7 +5,8 @@
  *   cols   element operators on the columns just made.
  * All threads work on one phase at a time, so the number of phases is the price of a step. With few rows every
  * thread makes `rows` for itself (one of them in the arena, the others in shadows of their own): a layer of a
- * transformer then costs five stages; with many the rows are shared out as a stage of their own.
+ * transformer then costs five stages; with many the rows are shared out as a stage of their own. Texts of an encoder go
+ * in groups instead, see groups.c.
  *
  * Built once from graph and limits, before anything big is allocated: the sizes it holds are those that are taken.
  */
