@@ -139,6 +139,8 @@ static void items_fill(const struct model *m, const struct ledger_ask *a, uint32
 	l->bytes[LEDGER_BASE] = BASE_BYTES;
 	l->arena = MIN_OF(partition_arena_bytes(&m->parts), l->sizes.workspace);
 	l->peak = l->sizes.open_peak;
+	for (uint32_t k = 0; k < m->parts.n; k++)
+		l->part_kv[k] = partition_kv_bytes(&m->parts.part[k], &l->part[k], l->n_pages);
 }
 
 int ledger_make(const struct model *m, const struct ledger_ask *a, struct ledger *out, struct error *e)
@@ -146,7 +148,7 @@ int ledger_make(const struct model *m, const struct ledger_ask *a, struct ledger
 	uint32_t n_ctx = a->n_ctx ? a->n_ctx : m->info.n_ctx;
 	struct tnp_limits lim = limits_at(m, n_ctx);
 	struct ledger l = { .sizes = { .size = sizeof l.sizes } };
-	int rc = partition_sizes(&m->parts, &lim, &l.sizes, e);
+	int rc = partition_sizes(&m->parts, &lim, l.part, &l.sizes, e);
 	uint64_t sum = 0;
 	bool ok;
 

@@ -6,6 +6,7 @@
 #ifndef ENGINE_LEDGER_H
 #define ENGINE_LEDGER_H
 #include "base/error.h"
+#include "engine/backends.h"
 #include <stdbool.h>
 #include <stdint.h>
 #include <tenon/plugin.h>
@@ -51,7 +52,9 @@ struct ledger {
 	uint64_t peak;	/* beyond `loaded`, for a moment while opening */
 	uint64_t arena; /* of the workspace: activations by lifetimes */
 	uint64_t n_pages[TNP_MAX_GROUPS];
-	struct tnp_sizes sizes;
+	struct tnp_sizes sizes;			/* sums over the parts (model_part_at) */
+	struct tnp_sizes part[MODEL_MAX_PARTS]; /* of each, kv_page by groups of its own */
+	uint64_t part_kv[MODEL_MAX_PARTS];	/* its pages, of LEDGER_KV */
 };
 
 /* TOO_LONG: more than 2^64 bytes or 2^32 pages; what the backend's model_sizes says. */

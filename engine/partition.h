@@ -23,7 +23,7 @@ struct part {
 	uint32_t n_outs;
 	struct graph_slots slots;
 	uint32_t group[TNP_MAX_GROUPS];	     /* [slots.n_groups] the model's group */
-	uint64_t page_bytes[TNP_MAX_GROUPS]; /* [slots.n_groups]; where there are several parts */
+	uint64_t page_bytes[TNP_MAX_GROUPS]; /* [slots.n_groups], once open */
 };
 
 struct partition {
@@ -40,14 +40,18 @@ int partition_cut(struct partition *p, struct graph *whole, const struct model_p
 int partition_slots(struct partition *p, const struct graph_slots *whole, struct error *e);
 void partition_finish(struct partition *p);
 
-/* Sums of what the backends say; kv_page by the model's groups; kv_compat of all. TOO_LONG: a sum over 2^64. */
-int partition_sizes(
-	const struct partition *p, const struct tnp_limits *lim, struct tnp_sizes *out, struct error *e);
+/* What the backends say, and its sum: kv_page by the model's groups, kv_compat of all. TOO_LONG: a sum over 2^64. */
+int partition_sizes(const struct partition *p, const struct tnp_limits *lim,
+	struct tnp_sizes each[MODEL_MAX_PARTS], struct tnp_sizes *out, struct error *e);
+/* A part's pages in a pool of so many of each of the model's groups. */
+uint64_t partition_kv_bytes(
+	const struct part *p, const struct tnp_sizes *s, const uint64_t n_pages[TNP_MAX_GROUPS]);
 uint64_t partition_arena_bytes(const struct partition *p);
 bool partition_has(const struct partition *p, uint64_t feature); /* all of its backends */
 
-/* Models, then pools of so many pages of each of the model's groups. */
-int partition_open(struct partition *p, const struct tnp_limits *lim, const uint32_t n_pages[TNP_MAX_GROUPS],
+/* Models, then pools of so many pages of each of the model's groups; each: of partition_sizes. */
+int partition_open(struct partition *p, const struct tnp_limits *lim,
+	const struct tnp_sizes each[MODEL_MAX_PARTS], const uint32_t n_pages[TNP_MAX_GROUPS],
 	struct error *e);
 /* The parts in order. `b` is filled for the model's graph; part_rc: [n_seqs] for what each part says of a sequence, of which the
  * first fault is kept in b->seq_rc. */

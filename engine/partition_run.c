@@ -3,6 +3,7 @@
  */
 #include "engine/partition.h"
 #include <sodium.h>
+#include <string.h>
 
 /* ---- sizes ----------------------------------------------------------------------------------------------------------- */
 
@@ -22,30 +23,41 @@ static bool sizes_add(struct tnp_sizes *sum, const struct tnp_sizes *s, const st
 	return ok;
 }
 
-int partition_sizes(
-	const struct partition *p, const struct tnp_limits *lim, struct tnp_sizes *out, struct error *e)
+int partition_sizes(const struct partition *p, const struct tnp_limits *lim,
+	struct tnp_sizes each[MODEL_MAX_PARTS], struct tnp_sizes *out, struct error *e)
 {
 	struct tnp_sizes sum = { .size = sizeof sum };
 	crypto_generichash_state h;
 
-	if (p->n == 1)
-		return backend_model_sizes(p->part[0].backend, p->part[0].g, lim, out, e);
 	(void)crypto_generichash_init(&h, NULL, 0, sizeof sum.kv_compat);
 	for (uint32_t i = 0; i < p->n; i++) {
 		const struct part *part = &p->part[i];
-		struct tnp_sizes s = { .size = sizeof s };
-		int rc = backend_model_sizes(part->backend, part->g, lim, &s, e);
+		int rc;
 
+		each[i] = (struct tnp_sizes){ .size = sizeof each[i] };
+		rc = backend_model_sizes(part->backend, part->g, lim, &each[i], e);
 		if (rc)
 			return rc;
-		if (!sizes_add(&sum, &s, part))
+		if (!sizes_add(&sum, &each[i], part))
 			return error_set(e, TENON_E_TOO_LONG, "model: needs more than 2^64 bytes");
 		(void)crypto_generichash_update(&h, (const uint8_t *)&part->n_layers, sizeof part->n_layers);
-		(void)crypto_generichash_update(&h, s.kv_compat, sizeof s.kv_compat);
+		(void)crypto_generichash_update(&h, each[i].kv_compat, sizeof each[i].kv_compat);
 	}
 	(void)crypto_generichash_final(&h, sum.kv_compat, sizeof sum.kv_compat);
+	if (p->n == 1)
+		memcpy(sum.kv_compat, each[0].kv_compat, sizeof sum.kv_compat);
 	*out = sum;
 	return TENON_OK;
+}
+
+uint64_t partition_kv_bytes(
+	const struct part *p, const struct tnp_sizes *s, const uint64_t n_pages[TNP_MAX_GROUPS])
+{
+	uint64_t sum = 0;
+
+	for (uint32_t g = 0; g < p->slots.n_groups; g++)
+		sum += n_pages[p->group[g]] * s->kv_page[g];
+	return sum;
 }
 
 uint64_t partition_arena_bytes(const struct partition *p)
@@ -82,27 +94,16 @@ static int pool_open(
 	return p->slots.n ? backend_kv_open(p->bm, &k, e) : TENON_OK;
 }
 
-static int page_bytes_take(struct part *p, const struct tnp_limits *lim, struct error *e)
-{
-	struct tnp_sizes s = { .size = sizeof s };
-	int rc = backend_model_sizes(p->backend, p->g, lim, &s, e);
-
-	for (uint32_t g = 0; g < p->slots.n_groups && !rc; g++)
-		p->page_bytes[g] = s.kv_page[g];
-	return rc;
-}
-
-int partition_open(struct partition *p, const struct tnp_limits *lim, const uint32_t n_pages[TNP_MAX_GROUPS],
-	struct error *e)
+int partition_open(struct partition *p, const struct tnp_limits *lim,
+	const struct tnp_sizes each[MODEL_MAX_PARTS], const uint32_t n_pages[TNP_MAX_GROUPS], struct error *e)
 {
 	int rc = TENON_OK;
 
 	for (uint32_t i = 0; i < p->n && !rc; i++) {
 		struct part *part = &p->part[i];
 
-		rc = p->n > 1 ? page_bytes_take(part, lim, e) : TENON_OK;
-		if (!rc)
-			rc = backend_model_open(part->backend, part->g, lim, &part->bm, e);
+		memcpy(part->page_bytes, each[i].kv_page, sizeof part->page_bytes);
+		rc = backend_model_open(part->backend, part->g, lim, &part->bm, e);
 		if (!rc)
 			rc = pool_open(part, lim, n_pages, e);
 	}

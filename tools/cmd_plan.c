@@ -122,6 +122,25 @@ static json_t *groups_json(const struct plan *p)
 	return groups;
 }
 
+/* What each backend of a split model takes of the items that are theirs. */
+static json_t *parts_json(const struct plan *p)
+{
+	json_t *list = json_array();
+
+	for (uint32_t k = 0; k < model_n_parts(p->m); k++) {
+		struct model_part part = model_part_at(p->m, k);
+		const struct tnp_sizes *s = &p->ledger.part[k];
+
+		(void)json_array_append_new(list,
+			json_pack("{s:s, s:i, s:i, s:I, s:I, s:I, s:I}", "backend",
+				backend_name(part.backend), "first_layer", (int)part.layer0, "n_layers",
+				(int)part.n_layers, "weights_mapped", (json_int_t)s->weights_mapped,
+				"weights_own", (json_int_t)s->weights_own, "workspace",
+				(json_int_t)s->workspace, "kv", (json_int_t)p->ledger.part_kv[k]));
+	}
+	return list;
+}
+
 static void print_json(const struct plan *p)
 {
 	const struct model_info *i = model_info(p->m);
@@ -138,6 +157,7 @@ static void print_json(const struct plan *p)
 		"open_peak_bytes", (json_int_t)l->peak, "total_bytes", (json_int_t)l->total, "budget_bytes",
 		(json_int_t)p->budget, "fits", fits, "sessions_that_fit", (int)p->fit);
 
+	(void)json_object_set_new(o, "parts", parts_json(p));
 	if (!fits)
 		(void)json_object_update_new(o,
 			json_pack("{s:I, s:i, s:i}", "shortfall_bytes", (json_int_t)(l->total - p->budget),
@@ -151,6 +171,19 @@ static void print_line(const char *what, uint64_t bytes)
 
 	memory_text(bytes, text, sizeof text);
 	(void)printf("  %-40s %12s\n", what, text);
+}
+
+static void print_parts(const struct plan *p)
+{
+	for (uint32_t k = 0; k < model_n_parts(p->m) && model_n_parts(p->m) > 1; k++) {
+		struct model_part part = model_part_at(p->m, k);
+		const struct tnp_sizes *s = &p->ledger.part[k];
+		char what[96];
+
+		(void)snprintf(what, sizeof what, "of it layers %u to %u on %s", part.layer0,
+			part.layer0 + part.n_layers - 1, backend_name(part.backend));
+		print_line(what, s->weights_mapped + s->weights_own + s->workspace + p->ledger.part_kv[k]);
+	}
 }
 
 static void print_text(const struct plan *p)
@@ -181,6 +214,7 @@ static void print_text(const struct plan *p)
 		print_line("  a session", session_bytes(p));
 	}
 	print_line("in all", l->total);
+	print_parts(p);
 	if (l->total <= p->budget && i->is_encoder)
 		(void)printf("fits into %s\n", budget);
 	else if (l->total <= p->budget)

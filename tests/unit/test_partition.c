@@ -44,7 +44,8 @@ static int try_open(struct rig *r, const char *list, bool apart, struct model_op
 	if (!rc)
 		rc = backends_open(plugins, &l, &r->b, e);
 	for (uint32_t i = 1; apart && i < r->b.n && !rc; i++)
-		rc = backend_open(plugins, l.part[i].name, 0, &r->b.place[i].backend, e);
+		if (r->b.place[i].backend == r->b.place[0].backend)
+			rc = backend_open(plugins, l.part[i].name, 0, &r->b.place[i].backend, e);
 	o->places = r->b.place;
 	o->n_places = r->b.n;
 	if (!rc)
@@ -638,19 +639,96 @@ static void a_cut_graph(void **st)
 	sketch_close(&s, &p);
 }
 
-/* ---- all ------------------------------------------------------------------------------------------------------------- */
+/* ---- faults of a part --------------------------------------------------------------------------------------------------- */
+
+static char dir[2][4096];
 
 /* The build's backends, and the old toy that takes few operators. */
-static int open_plugins(void **st)
+static int plugins_list(const struct plugin_option *o, size_t n, struct plugins **out)
 {
-	static char dir[2][4096];
 	static const char *dirs[] = { dir[0], dir[1] };
-	struct plugins_config c = { .dirs = dirs, .n_dirs = 2 };
+	struct plugins_config c = { .dirs = dirs, .n_dirs = 2, .options = o, .n_options = n };
 	const char *build = getenv("TENON_BUILDDIR");
 
-	(void)st;
 	(void)snprintf(dir[1], sizeof dir[1], "%s/tests/abi/1.0/stage", build ? build : ".");
-	return plugins_default_dir(dir[0], sizeof dir[0], NULL) || plugins_open(&c, &plugins, NULL) ? -1 : 0;
+	return plugins_default_dir(dir[0], sizeof dir[0], NULL) || plugins_open(&c, out, NULL) ? -1 : 0;
+}
+
+/* Three sequences of 20 tokens in one step; one after the other where `alone`. */
+static int three_step(struct rig *r, bool alone, float *rows, int rc[3])
+{
+	static const uint32_t pages[3][2] = { { 0, 1 }, { 2, 3 }, { 4, 5 } };
+	int32_t tokens[3][20];
+	struct step_seq s[3];
+	int all = 0;
+
+	for (uint32_t i = 0; i < 3; i++) {
+		tiny_tokens(tokens[i], 20, 30 + i);
+		s[i] = (struct step_seq){ .tokens = tokens[i],
+			.n_tokens = 20,
+			.n_out = 1,
+			.out = rows + i * r->info->n_vocab,
+			.pages = { pages[i] },
+			.n_pages = { 2 } };
+	}
+	for (uint32_t i = 0; i < 3 && alone; i++)
+		all = all ? all : model_step(r->m, &s[i], 1, NULL);
+	if (!alone)
+		all = model_step(r->m, s, 3, NULL);
+	for (uint32_t i = 0; i < 3; i++)
+		rc[i] = s[i].rc;
+	return all;
+}
+
+/* The backend in the middle does as told in its fourth step. */
+static void faulty(const char *deed, int whole, int one)
+{
+	char inner[4200];
+	const struct plugin_option o[] = { { "fault", "inner", inner }, { "fault", "do", deed },
+		{ "fault", "code", "nomem" }, { "fault", "call", "4" } };
+	struct plugins *all = plugins;
+	struct rig r;
+	float *want, *got;
+	int rc[3];
+
+	(void)snprintf(inner, sizeof inner, "%s/cpu.so", dir[0]);
+	assert_int_equal(plugins_list(o, COUNT_OF(o), &plugins), 0);
+	r = rig_open("q4_1", "ref=1,fault=1,ref", false, TNP_EXACT);
+	want = rows_for(&r, 3);
+	got = rows_for(&r, 3);
+	assert_int_equal(three_step(&r, true, want, rc), TENON_OK);
+	assert_int_equal(three_step(&r, false, got, rc), whole);
+	for (int i = 0; i < 3 && !whole; i++) {
+		size_t at = (size_t)i * r.info->n_vocab;
+
+		assert_int_equal(rc[i], i % 2 ? TENON_OK : one);
+		if (!rc[i])
+			assert_memory_equal(want + at, got + at, r.info->n_vocab * sizeof *got);
+	}
+	assert_int_equal(three_step(&r, false, got, rc), TENON_OK);
+	assert_true(!rc[0] && !rc[1] && !rc[2]);
+	assert_memory_equal(want, got, 3 * r.info->n_vocab * sizeof *got);
+	free(want);
+	free(got);
+	rig_close(&r);
+	plugins_close(plugins);
+	plugins = all;
+}
+
+/* A step that fails in one part can be repeated; a sequence that does has that part's code, and the others their rows. */
+static void a_part_that_fails(void **st)
+{
+	(void)st;
+	faulty("error", TENON_E_NOMEM, TENON_OK);
+	faulty("seq", TENON_OK, TENON_E_NOMEM);
+}
+
+/* ---- all ------------------------------------------------------------------------------------------------------------- */
+
+static int open_plugins(void **st)
+{
+	(void)st;
+	return plugins_list(NULL, 0, &plugins);
 }
 
 static int close_plugins(void **st)
@@ -677,6 +755,7 @@ int main(void)
 		cmocka_unit_test(lists_that_do_not_fit_the_model),
 		cmocka_unit_test(borders_that_cannot_be),
 		cmocka_unit_test(a_cut_graph),
+		cmocka_unit_test(a_part_that_fails),
 	};
 
 	return cmocka_run_group_tests(t, open_plugins, close_plugins);
