@@ -5,7 +5,7 @@
  *   bench_linear [-t THREADS] [-y TYPE] [-s NxK] [-m M] [-e] [-i ISA] [-w MIB] limits|prefill|decode|pack
  *   -e exact precision; -i baseline, avx2 or avx512vnni; -w MiB of weights that decode walks through (more than the last-level cache holds)
  */
-#include "bench/limits.h"
+#include "tools/limits.h"
 #include "plugins/cpu/dequant.h"
 #include "plugins/cpu/linear.h"
 #include <getopt.h>

@@ -112,28 +112,76 @@ static const char *string(const json_t *o, const char *key)
 	return s ? s : "";
 }
 
-static void print_table(const json_t *report)
+/* Do all results that name a number of threads name the same? */
+static bool one_thread_count(const json_t *results)
+{
+	double seen = 0;
+
+	for (size_t i = 0; i < json_array_size(results); i++) {
+		double n = number(json_array_get(results, i), "threads");
+
+		if (n > 0 && seen > 0 && n != seen)
+			return false;
+		seen = n > 0 ? n : seen;
+	}
+	return true;
+}
+
+static void print_row(const char *name, const json_t *v, const char *p99)
+{
+	(void)printf("%-24s %12.4g %12.4g %12.4g %12s", name, number(v, "median"), number(v, "min"),
+		number(v, "max"), p99);
+}
+
+static void print_result(const json_t *r, bool with_threads)
+{
+	json_t *peers = json_object_get(r, "peers"), *shares = json_object_get(r, "shares"), *v;
+	char name[64], p99[32];
+	const char *peer;
+
+	(void)snprintf(name, sizeof name, "%s", string(r, "name"));
+	if (with_threads && json_object_get(r, "threads"))
+		(void)snprintf(
+			name, sizeof name, "%.40s, %.0f thr.", string(r, "name"), number(r, "threads"));
+	(void)snprintf(p99, sizeof p99, "%.4g", number(r, "p99"));
+	print_row(name, r, p99);
+	(void)printf("  %-8s %.0f", string(r, "unit"), number(r, "n"));
+	if (shares)
+		(void)printf("  %.0f %% of the arithmetic limit, %.0f %% of the reading limit",
+			100 * number(shares, "arithmetic"), 100 * number(shares, "reading"));
+	(void)printf(json_object_get(r, "loop") ? "  (%s)\n" : "\n", string(r, "loop"));
+	json_object_foreach(peers, peer, v)
+	{
+		(void)snprintf(name, sizeof name, "  %s", peer);
+		print_row(name, v, "");
+		(void)printf("  ratio %.2f\n", number(v, "ratio"));
+	}
+}
+
+/* Peers that were left out, and why. */
+static void print_dropped(json_t *report)
+{
+	const char *peer;
+	json_t *v;
+
+	json_object_foreach(json_object_get(report, "peers"), peer, v)(void) printf("%s %s%s%s\n", peer,
+		json_object_get(v, "refused") ? string(v, "refused") : string(v, "failed"),
+		json_object_get(v, "at") ? ", at " : "", string(v, "at"));
+}
+
+static void print_table(json_t *report)
 {
 	const json_t *machine = json_object_get(report, "machine"),
 		     *results = json_object_get(report, "results");
-	const char *peer;
-	json_t *v;
+	bool with_threads = !one_thread_count(results);
 
 	(void)printf("%s %s on %s (%.0f processors), Linux %s\n", string(report, "tool"),
 		string(report, "version"), string(machine, "cpu"), number(machine, "processors"),
 		string(machine, "kernel"));
 	(void)printf("%-24s %12s %12s %12s %12s  %-8s %s\n", "", "median", "min", "max", "p99", "unit", "n");
-	for (size_t i = 0; i < json_array_size(results); i++) {
-		const json_t *r = json_array_get(results, i);
-		json_t *peers = json_object_get(r, "peers");
-
-		(void)printf("%-24s %12.4g %12.4g %12.4g %12.4g  %-8s %.0f\n", string(r, "name"),
-			number(r, "median"), number(r, "min"), number(r, "max"), number(r, "p99"),
-			string(r, "unit"), number(r, "n"));
-		json_object_foreach(peers, peer, v)(void)
-			printf("  %-22s %12.4g %12.4g %12.4g %12s  ratio %.2f\n", peer, number(v, "median"),
-				number(v, "min"), number(v, "max"), "", number(v, "ratio"));
-	}
+	for (size_t i = 0; i < json_array_size(results); i++)
+		print_result(json_array_get(results, i), with_threads);
+	print_dropped(report);
 }
 
 int bench_print(json_t *report, bool as_json)

@@ -1,331 +1,437 @@
 /* SPDX-License-Identifier: Apache-2.0
- * tenon bench model: prefill, decode and batched decode of a model in this process, beside a peer in the same run.
- * Ours and the peer's measurements alternate, so that a slow minute of the machine hits both.
+ * tenon bench model: prefill, decode and batched decode of a model in this process, beside peers in the same run. Ours and
+ * the peers' measurements alternate, so that a slow minute of the machine hits all; its limits are measured before
+ * each figure.
  */
 #include "tools/bench.h"
+#include "tools/bench_model_items.h"
+#include "tools/machine.h"
 #include "tools/open_model.h"
 #include "tools/peer.h"
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 static const char help[] =
 	"usage: tenon bench model [-m MODEL] [OPTION]...\n\n"
-	"Tokens per second: prefill.N of one prompt, decode.N of one sequence, decode.batchS of S sequences in all; the\n"
-	"machine's read bandwidth and decode's share of it.\n\n"
-	"options:\n"
-	OPEN_MODEL_HELP
-	"      --vs llama           run llama.cpp (xllamacpp) in turn with ours; ratios are ours / peer's\n"
+	"Tokens per second: prefill.N of one prompt, decode.N of one sequence, decode.batchS of S sequences in all; what\n"
+	"the machine can do at most in the same run, and each figure's shares of it. Medians over the repeats, each kind\n"
+	"warmed up once.\n\n"
+	"options:\n" OPEN_MODEL_HELP
+	"                           also a list, as in 1,2: all figures with each\n"
+	"      --sweep              with 1, 2, 4, ... threads and with all processors\n"
+	"      --vs LIST            of llama (xllamacpp), openvino (OpenVINO GenAI): run in turn with ours; ratios are\n"
+	"                           ours / peer's. bench/make-venv installs them once\n"
 	"      --reps N             repeats (default 5)\n"
-	"      --only LIST          of prefill.512, prefill.4000, decode.128, decode.batch4, .batch8, .batch16, .batch32\n"
+	"      --only LIST          of prefill.N, decode.N, decode.batchS for any N and S (default: prefill.512,decode.128,\n"
+	"                           decode.batch4, .batch8, .batch16, .batch32, prefill.4000)\n"
 	"      --json\n      --help\n\n"
 	"examples:\n"
-	"  tenon bench model --vs llama --threads 2\n"
-	"  tenon bench model -m ./model.gguf --only prefill.512,decode.128 --json\n";
+	"  tenon bench model --vs llama,openvino --threads 2\n"
+	"  tenon bench model -m ./model.gguf --only prefill.256,decode.32 --json\n"
+	"  tenon bench model -m ./model.gguf --sweep --only prefill.512,decode.128,decode.batch16\n";
 
-enum { MAX_REPS = 101, BATCH_PROMPT = 128, BATCH_NEW = 64, N_CTX = 8192, MAX_SEQS = 32 };
+enum {
+	MAX_REPS = 101,
+	BATCH_PROMPT = 128,
+	BATCH_NEW = 64,
+	DECODE_PROMPT = 8,
+	STEP_TOKENS = 512,
+	PEER_CTX = 8192,
+	PEER_TOKENS = 512,
+	MAX_PEERS = 2,
+	POOL_SEQS = 32, /* that the default pool has room for */
+	LIMIT_SAMPLES = ITEMS_MAX + 1
+};
 
-enum kind { PREFILL, DECODE, BATCH };
-static const struct item {
+struct rival {
 	const char *name;
-	enum kind kind;
-	uint32_t n;
-} items[] = {
-	{ "prefill.512", PREFILL, 512 }, { "decode.128", DECODE, 128 }, { "decode.batch4", BATCH, 4 }, { "decode.batch8", BATCH, 8 },
-	{ "decode.batch16", BATCH, 16 }, { "decode.batch32", BATCH, 32 }, { "prefill.4000", PREFILL, 4000 },
+	struct peer peer;
+	bool on;		/* running with this number of threads */
+	double tok_s[MAX_REPS]; /* of the figure in work */
 };
 
 struct run {
 	struct opened l;
-	const struct model_info *info;
-	int32_t *tokens;  /* [N_CTX] random ids */
-	uint32_t *pages;  /* [all pages of group 0], in order */
-	float *logits;    /* [MAX_SEQS][n_vocab] */
-	struct peer peer;
-	const char *only;
+	struct drive d;
+	struct items items;
+	struct counts threads; /* none: what the backend takes */
+	uint32_t n_threads;    /* in this round */
+	struct rival rivals[MAX_PEERS];
+	size_t n_rivals;
 	uint64_t reps;
-	bool vs;
+	struct machine_meter meter;
+	struct machine limits[LIMIT_SAMPLES];
+	size_t n_limits;
+	json_t *report;
+	bool wide, sweep, json;
 };
 
 /* ---- our side --------------------------------------------------------------------------------------------------- */
 
-/* Sequence `i` of a step: pages of its own, one after the other. */
-static struct step_seq seq_at(const struct run *r, uint32_t i, uint32_t past, uint32_t n, bool out)
+static uint32_t item_seqs(const struct item *it) { return it->kind == ITEM_BATCH ? it->n : 1; }
+static uint32_t item_past(const struct item *it)
 {
-	uint32_t per_seq = r->info->n_pages[0] / MAX_SEQS, first = past + n > per_seq * r->info->page_tokens ? 0 : i * per_seq;
-	struct step_seq s = { .tokens = r->tokens + past, .n_tokens = n, .past = past, .n_out = out,
-		.out = out ? r->logits + (size_t)i * r->info->n_vocab : NULL };
-
-	for (uint32_t g = 0; g < r->info->n_groups; g++) {
-		s.pages[g] = r->pages + first;
-		s.n_pages[g] = (past + n + r->info->page_tokens - 1) / r->info->page_tokens;
-	}
-	return s;
+	return it->kind == ITEM_BATCH ? BATCH_PROMPT : it->kind == ITEM_DECODE ? DECODE_PROMPT : 0;
 }
-
-static int step(struct run *r, uint32_t n_seqs, uint32_t past, uint32_t n, bool out, struct error *e)
-{
-	struct step_seq s[MAX_SEQS];
-	int rc;
-
-	for (uint32_t i = 0; i < n_seqs; i++)
-		s[i] = seq_at(r, i, past, n, out);
-	rc = model_step(r->l.model, s, n_seqs, e);
-	for (uint32_t i = 0; i < n_seqs && !rc; i++)
-		rc = s[i].rc ? error_set(e, s[i].rc, "sequence %u: refused by the backend", i) : 0;
-	return rc;
-}
-
-static int prefill(struct run *r, uint32_t i_seqs, uint32_t n, struct error *e)
-{
-	uint32_t chunk = r->info->step_tokens / i_seqs;
-	int rc = 0;
-
-	for (uint32_t at = 0; at < n && !rc; at += chunk)
-		rc = step(r, i_seqs, at, MIN_OF(chunk, n - at), at + chunk >= n, e);
-	return rc;
-}
-
-/* Greedy, as a server would: the row is searched for its best token. */
-static int decode(struct run *r, uint32_t n_seqs, uint32_t past, uint32_t n, struct error *e)
-{
-	int rc = 0;
-
-	for (uint32_t k = 0; k < n && !rc; k++) {
-		rc = step(r, n_seqs, past + k, 1, true, e);
-		for (uint32_t i = 0; i < n_seqs && !rc; i++) {
-			const float *row = r->logits + (size_t)i * r->info->n_vocab;
-			uint32_t best = 0;
-
-			for (uint32_t v = 1; v < r->info->n_vocab; v++)
-				best = row[v] > row[best] ? v : best;
-			r->tokens[past + k + 1] = (int32_t)best;
-		}
-	}
-	return rc;
-}
+static uint32_t item_new(const struct item *it) { return it->kind == ITEM_BATCH ? BATCH_NEW : it->n; }
 
 /* Tokens per second of one measurement. */
 static int measure(struct run *r, const struct item *it, double *out, struct error *e)
 {
-	uint32_t seqs = it->kind == BATCH ? it->n : 1, past = it->kind == BATCH ? BATCH_PROMPT : 8;
-	uint32_t n = it->kind == BATCH ? BATCH_NEW : it->n;
-	int rc = it->kind == PREFILL ? 0 : prefill(r, seqs, past, e);
+	uint32_t seqs = item_seqs(it), past = item_past(it), n = item_new(it);
+	int rc = drive_prefill(&r->d, seqs, past, e);
 	uint64_t t0 = clock_now_ns();
 
 	if (!rc)
-		rc = it->kind == PREFILL ? prefill(r, 1, n, e) : decode(r, seqs, past, n, e);
+		rc = it->kind == ITEM_PREFILL ? drive_prefill(&r->d, 1, n, e)
+					      : drive_decode(&r->d, seqs, past, n, e);
 	*out = (double)seqs * n * 1e9 / (double)(clock_now_ns() - t0);
 	return rc;
 }
 
+/* What the measured steps need at least. */
+static struct machine_need need_of(const struct run *r, const struct item *it)
+{
+	uint32_t seqs = item_seqs(it), chunk = it->kind == ITEM_PREFILL ? drive_chunk(&r->d, 1) : 1,
+		 n = item_new(it);
+	struct machine_need need = { 0 };
+
+	for (uint32_t at = 0; at < n; at += chunk) {
+		struct machine_step s = { .n_seqs = seqs,
+			.tokens = MIN_OF(chunk, n - at),
+			.past = item_past(it) + at,
+			.n_out = it->kind != ITEM_PREFILL || at + chunk >= n ? seqs : 0,
+			.kv_type = r->d.info->kv_type,
+			.precision = r->d.info->precision };
+
+		for (uint32_t k = 0; k < model_n_parts(r->l.model); k++)
+			machine_need_add(model_part_at(r->l.model, k).nodes, &s, &need);
+	}
+	return need;
+}
+
+/* ---- peers -------------------------------------------------------------------------------------------------------- */
+
+/* A peer that cannot go on is left out; why stands in the report. */
+static void rival_drop(struct run *r, struct rival *v, const char *item, const struct error *why)
+{
+	json_t *all = json_object_get(r->report, "peers");
+
+	if (!all) {
+		all = json_object();
+		(void)json_object_set_new(r->report, "peers", all);
+	}
+	(void)json_object_set_new(all, v->name,
+		json_pack("{s:s, s:s*}", why->code == TENON_E_UNSUPPORTED ? "refused" : "failed", why->text,
+			"at", item));
+	peer_stop(&v->peer);
+	v->on = false;
+}
+
+/* Only what is missing on our side (scripts, packages) ends the run. */
+static int rivals_start(struct run *r, struct error *e)
+{
+	for (size_t i = 0; i < r->n_rivals; i++) {
+		struct rival *v = &r->rivals[i];
+		struct error why = { 0 };
+		uint32_t seqs = items_seqs(&r->items),
+			 ctx = MAX_OF(seqs * (BATCH_PROMPT + BATCH_NEW + 64), PEER_CTX);
+		int rc;
+
+		for (size_t k = 0; k < r->items.n; k++)
+			if (r->items.at[k].kind != ITEM_BATCH)
+				ctx = MAX_OF(ctx, r->items.at[k].n + PEER_TOKENS);
+		rc = peer_start(&v->peer, v->name, r->l.path, r->n_threads, ctx, MAX_OF(seqs, 4), &why);
+		v->on = !rc;
+		if (rc == TENON_E_UNSUPPORTED || rc == TENON_E_GONE)
+			rival_drop(r, v, NULL, &why);
+		else if (rc)
+			return error_set(e, rc, "%s", why.text);
+	}
+	return TENON_OK;
+}
+
+static void rivals_ask(struct run *r, const struct item *it, size_t k)
+{
+	char cmd[64];
+
+	(void)snprintf(cmd, sizeof cmd,
+		it->kind == ITEM_BATCH		   ? "batch %u %d"
+			: it->kind == ITEM_PREFILL ? "prefill %u"
+						   : "decode %u",
+		it->n, (int)BATCH_NEW);
+	for (size_t i = 0; i < r->n_rivals; i++) {
+		struct rival *v = &r->rivals[i];
+		struct error why = { 0 };
+
+		if (v->on && peer_ask(&v->peer, cmd, "tok_s", &v->tok_s[k], &why))
+			rival_drop(r, v, it->name, &why);
+	}
+}
+
 /* ---- the machine -------------------------------------------------------------------------------------------------- */
 
-enum { READ_BYTES = 256 << 20 };
-
-struct reader {
-	const uint64_t *p;
-	size_t n;
-	uint64_t sum;
-};
-
-static void *read_all(void *arg)
+static int limits_take(struct run *r, struct error *e)
 {
-	struct reader *rd = arg;
-	uint64_t s[8] = { 0 };
+	int rc = machine_measure(&r->meter, r->n_threads, r->wide, &r->limits[r->n_limits], e);
 
-	for (size_t i = 0; i + 8 <= rd->n; i += 8)
-		for (int k = 0; k < 8; k++)
-			s[k] += rd->p[i + (size_t)k];
-	rd->sum = s[0] + s[1] + s[2] + s[3] + s[4] + s[5] + s[6] + s[7];
-	return NULL;
+	r->n_limits += !rc;
+	return rc;
 }
 
-/* GB/s of reading a block that no cache holds, with as many threads as processors (at most 8). */
-static double read_bandwidth(const uint64_t *block)
+/* The middle of what was measured before each figure and at the end. */
+static struct machine limits_median(const struct run *r)
 {
-	struct reader rd[8];
-	pthread_t th[8];
-	long n = MIN_OF(sysconf(_SC_NPROCESSORS_ONLN), 8), made = 0;
-	size_t part = READ_BYTES / sizeof(uint64_t) / (size_t)n;
-	uint64_t t0 = clock_now_ns();
+	struct machine m = { 0 };
+	double v[LIMIT_SAMPLES];
+	struct bench_stat s;
 
-	for (long i = 0; i < n; i++) {
-		rd[i] = (struct reader){ .p = block + part * (size_t)i, .n = part };
-		if (!pthread_create(&th[i], NULL, read_all, &rd[i]))
-			made++;
+	for (int u = 0; u <= MACHINE_UNITS; u++) {
+		for (size_t i = 0; i < r->n_limits; i++)
+			v[i] = u < MACHINE_UNITS ? r->limits[i].gops[u] : r->limits[i].read_gb_s;
+		bench_stat_of(v, r->n_limits, &s);
+		*(u < MACHINE_UNITS ? &m.gops[u] : &m.read_gb_s) = s.median;
 	}
-	for (long i = 0; i < made; i++)
-		(void)pthread_join(th[i], NULL);
-	return (double)READ_BYTES * ((double)made / (double)n) / (double)(clock_now_ns() - t0);
+	return m;
 }
 
-static void add_bandwidth(struct run *r, json_t *report, double decode_rate)
+static json_t *add(struct run *r, const char *name, const char *unit, double *samples, size_t n)
 {
-	uint64_t *block = malloc(READ_BYTES);
-	double gb[MAX_REPS], share;
-	const struct model_info *i = r->info;
+	json_t *res = bench_add(r->report, name, unit, samples, n);
 
-	if (!block)
+	(void)json_object_set_new(res, "threads", json_integer(r->n_threads));
+	return res;
+}
+
+static void limits_report(struct run *r)
+{
+	char name[32];
+	double v[LIMIT_SAMPLES];
+
+	for (int u = 0; u < MACHINE_UNITS; u++) {
+		if (r->limits[0].gops[u] <= 0)
+			continue;
+		for (size_t i = 0; i < r->n_limits; i++)
+			v[i] = r->limits[i].gops[u];
+		(void)snprintf(name, sizeof name, "limit.%s", machine_unit_name((enum machine_unit)u));
+		(void)json_object_set_new(
+			add(r, name, "GOP/s", v, r->n_limits), "loop", json_string(r->limits[0].loop[u]));
+	}
+	for (size_t i = 0; i < r->n_limits; i++)
+		v[i] = r->limits[i].read_gb_s;
+	(void)add(r, "bandwidth.read", "GB/s", v, r->n_limits);
+}
+
+/* Time at the limits over the time it took; the weights' share alone is decode.mbu. */
+static void shares_report(struct run *r, const struct item *it, const struct machine *m, json_t *res)
+{
+	const struct model_info *i = r->d.info;
+	struct machine_need need = need_of(r, it);
+	double rate = json_number_value(json_object_get(res, "median")),
+	       took = (double)item_seqs(it) * item_new(it) / rate, share;
+
+	(void)json_object_set_new(res, "shares",
+		json_pack("{s:f, s:f}", "arithmetic", machine_ops_s(m, &need) / took, "reading",
+			machine_read_s(m, &need) / took));
+	if (it->kind != ITEM_DECODE || m->read_gb_s <= 0)
 		return;
-	memset(block, 1, READ_BYTES);
-	for (uint64_t k = 0; k < r->reps; k++)
-		gb[k] = read_bandwidth(block);
-	free(block);
-	(void)bench_add(report, "bandwidth.read", "GB/s", gb, r->reps);
-	share = decode_rate * (double)(i->weights_own_bytes ? i->weights_own_bytes : i->weights_mapped_bytes) / 1e9 / gb[r->reps / 2];
-	if (decode_rate > 0)
-		(void)bench_add(report, "decode.mbu", "share", &share, 1);
+	share = rate * (double)(i->weights_own_bytes ? i->weights_own_bytes : i->weights_mapped_bytes) / 1e9 /
+		m->read_gb_s;
+	(void)add(r, "decode.mbu", "share", &share, 1);
 }
 
 /* ---- the run ------------------------------------------------------------------------------------------------------- */
 
-static bool wanted(const struct run *r, const struct item *it)
+static int run_item(struct run *r, const struct item *it, json_t **out, struct error *e)
 {
-	const char *at = r->only;
-	size_t n = strlen(it->name);
-
-	for (; at && (at = strstr(at, it->name)); at += n)
-		if ((at == r->only || at[-1] == ',') && (at[n] == ',' || !at[n]))
-			return true;
-	return !r->only;
-}
-
-/* Has the model the context and the pool the pages for it? The default context is N_CTX at most. */
-static bool fits(const struct run *r, const struct item *it)
-{
-	uint32_t per_seq = r->info->n_pages[0] / MAX_SEQS * r->info->page_tokens;
-
-	return it->kind == BATCH ? per_seq >= BATCH_PROMPT + BATCH_NEW : it->n + 8 <= r->info->n_ctx;
-}
-
-static int peer_measure(struct run *r, const struct item *it, double *out, struct error *e)
-{
-	char cmd[64];
-
-	(void)snprintf(cmd, sizeof cmd, it->kind == BATCH ? "batch %u %d" : it->kind == PREFILL ? "prefill %u" : "decode %u", it->n,
-		(int)BATCH_NEW);
-	return peer_ask(&r->peer, cmd, "tok_s", out, e);
-}
-
-static int run_item(struct run *r, const struct item *it, json_t *report, double *median, struct error *e)
-{
-	double ours[MAX_REPS], theirs[MAX_REPS], warm;
+	double ours[MAX_REPS], warm;
 	int rc = measure(r, it, &warm, e);
-	json_t *res;
 
-	if (!rc && r->vs)
-		rc = peer_measure(r, it, &warm, e);
+	if (!rc)
+		rivals_ask(r, it, 0);
 	for (uint64_t k = 0; k < r->reps && !rc; k++) {
 		cli_progress(it->name, (double)k / (double)r->reps);
 		rc = measure(r, it, &ours[k], e);
-		if (!rc && r->vs)
-			rc = peer_measure(r, it, &theirs[k], e);
+		if (!rc)
+			rivals_ask(r, it, k);
 	}
 	cli_progress_end();
 	if (rc)
 		return rc;
-	res = bench_add(report, it->name, "tok/s", ours, r->reps);
-	*median = json_number_value(json_object_get(res, "median"));
-	if (r->vs)
-		bench_add_peer(res, "llama", theirs, r->reps, true);
+	*out = add(r, it->name, "tok/s", ours, r->reps);
+	for (size_t i = 0; i < r->n_rivals; i++)
+		if (r->rivals[i].on)
+			bench_add_peer(*out, r->rivals[i].name, r->rivals[i].tok_s, r->reps, true);
+	return rc;
+}
+
+/* 1: yes; 0: left out, as one of the default set may be. */
+static int item_fits(const struct run *r, const struct item *it, struct error *e)
+{
+	if (drive_fits(&r->d, item_seqs(it), item_past(it) + item_new(it)))
+		return 1;
+	if (!r->items.asked)
+		return 0;
+	return error_set(e, TENON_E_INVALID,
+		"%s: over the context of %u tokens or the pool of pages; choose a smaller one", it->name,
+		r->d.info->n_ctx);
+}
+
+static int run_items(struct run *r, struct error *e)
+{
+	json_t *res[ITEMS_MAX] = { NULL };
+	struct machine m;
+	int rc = TENON_OK;
+
+	for (size_t i = 0; i < r->items.n && rc >= 0; i++) {
+		rc = item_fits(r, &r->items.at[i], e);
+		if (rc <= 0)
+			continue;
+		rc = limits_take(r, e);
+		rc = rc ? rc : run_item(r, &r->items.at[i], &res[i], e);
+	}
+	rc = rc < 0 ? rc : limits_take(r, e);
+	if (rc)
+		return rc;
+	limits_report(r);
+	m = limits_median(r);
+	for (size_t i = 0; i < r->items.n; i++)
+		if (res[i])
+			shares_report(r, &r->items.at[i], &m, res[i]);
 	return rc;
 }
 
 static json_t *describe(const struct run *r)
 {
-	return json_pack("{s:s, s:s, s:I, s:s, s:s}", "name", r->info->name, "arch", r->info->arch, "parameters",
-		(json_int_t)r->info->n_params, "precision", r->info->precision == TNP_EXACT ? "exact" : "fast", "backend",
-		r->info->backend);
+	const struct model_info *i = r->d.info;
+
+	return json_pack("{s:s, s:s, s:I, s:s, s:s}", "name", i->name, "arch", i->arch, "parameters",
+		(json_int_t)i->n_params, "precision", i->precision == TNP_EXACT ? "exact" : "fast", "backend",
+		i->backend);
 }
 
-static int prepare(struct run *r, struct error *e)
+static void round_finish(struct run *r)
 {
-	uint32_t seed = 1, n = 0;
-
-	r->info = model_info(r->l.model);
-	for (uint32_t g = 0; g < r->info->n_groups; g++)
-		n = MAX_OF(n, r->info->n_pages[g]);
-	r->tokens = mem_zalloc(MEM_TOOL, N_CTX + 1, sizeof *r->tokens);
-	r->pages = mem_zalloc(MEM_TOOL, n, sizeof *r->pages);
-	r->logits = mem_zalloc(MEM_TOOL, (size_t)MAX_SEQS * r->info->n_vocab, sizeof *r->logits);
-	if (!r->tokens || !r->pages || !r->logits)
-		return error_set(e, TENON_E_NOMEM, "bench: out of memory");
-	for (uint32_t i = 0; i < n; i++)
-		r->pages[i] = i;
-	for (uint32_t i = 0; i <= N_CTX; i++) {
-		seed = seed * 1664525u + 1013904223u;
-		r->tokens[i] = (int32_t)((seed >> 8) % r->info->n_vocab);
-	}
-	return TENON_OK;
-}
-
-static void run_finish(struct run *r)
-{
-	peer_stop(&r->peer);
-	mem_free(r->tokens);
-	mem_free(r->pages);
-	mem_free(r->logits);
+	for (size_t i = 0; i < r->n_rivals; i++)
+		peer_stop(&r->rivals[i].peer);
+	drive_finish(&r->d);
 	open_model_close(&r->l);
 }
 
-static int bench(struct run *r, struct open_options *lo, bool json)
+/* All figures with one number of threads. */
+static int run_round(struct run *r, struct open_options lo, uint32_t threads, struct error *e)
 {
-	struct error e = { 0 };
-	json_t *report = NULL;
-	double decode_rate = 0, median = 0;
-	int rc = open_model(lo, &r->l, &e);
+	int rc;
 
-	if (!rc && model_info(r->l.model)->is_encoder)
-		rc = error_set(&e, TENON_E_UNSUPPORTED, "an encoder gives embeddings, not text; see tenon bench embed");
-	rc = rc ? rc : prepare(r, &e);
-	if (!rc && r->vs)
-		rc = peer_start(&r->peer, "llama", r->l.path, (uint32_t)(lo->threads ? lo->threads : (uint64_t)sysconf(_SC_NPROCESSORS_ONLN)),
-			16384, MAX_SEQS, &e);
-	if (!rc)
-		report = bench_report("bench model", describe(r));
-	for (size_t i = 0; i < COUNT_OF(items) && !rc; i++) {
-		if (!wanted(r, &items[i]) || !fits(r, &items[i]))
-			continue;
-		rc = run_item(r, &items[i], report, &median, &e);
-		decode_rate = items[i].kind == DECODE ? median : decode_rate;
-	}
-	if (!rc)
-		add_bandwidth(r, report, decode_rate);
-	run_finish(r);
+	lo.threads = threads;
+	r->n_threads = threads ? threads : (uint32_t)sysconf(_SC_NPROCESSORS_ONLN);
+	r->n_limits = 0;
+	rc = open_model(&lo, &r->l, e);
+	rc = rc ? rc : drive_init(&r->d, r->l.model, items_seqs(&r->items), e);
+	if (!rc && !r->report)
+		r->report = bench_report("bench model", describe(r));
+	rc = rc ? rc : rivals_start(r, e);
+	rc = rc ? rc : run_items(r, e);
+	round_finish(r);
+	return rc;
+}
+
+static int bench(struct run *r, struct open_options *lo)
+{
+	uint32_t seqs = items_seqs(&r->items);
+	struct error e = { 0 };
+	int rc = TENON_OK;
+
+	lo->o.step_tokens = MAX_OF((uint32_t)STEP_TOKENS, seqs);
+	lo->o.step_seqs = lo->o.step_out = seqs;
+	for (size_t i = 0; i < r->items.n; i++)
+		if (r->items.asked && r->items.at[i].kind != ITEM_BATCH &&
+			r->items.at[i].n + DECODE_PROMPT > PEER_CTX)
+			lo->o.n_ctx = MAX_OF(lo->o.n_ctx, r->items.at[i].n + DECODE_PROMPT);
+	if (seqs > POOL_SEQS)
+		lo->o.n_sessions = (seqs + POOL_SEQS - 1) / POOL_SEQS;
+	for (size_t i = 0; i < MAX_OF(r->threads.n, (size_t)1) && !rc; i++)
+		rc = run_round(r, *lo, r->threads.n ? r->threads.at[i] : 0, &e);
+	machine_meter_finish(&r->meter);
 	if (rc) {
-		json_decref(report);
+		json_decref(r->report);
 		return cli_fail_error("bench model", &e);
 	}
-	return bench_print(report, json);
+	return bench_print(r->report, r->json);
+}
+
+/* ---- options -------------------------------------------------------------------------------------------------------- */
+
+enum { OPT_VS = 0x300, OPT_REPS, OPT_ONLY, OPT_SWEEP, OPT_JSON };
+static const char *const cmd = "tenon bench model";
+
+static bool parse_vs(struct run *r, const char *list)
+{
+	static const char *const known[MAX_PEERS] = { "llama", "openvino" };
+
+	r->n_rivals = 0;
+	for (const char *at = list;; at++) {
+		size_t len = strcspn(at, ","), k = 0;
+
+		while (k < MAX_PEERS && (strlen(known[k]) != len || strncmp(at, known[k], len)))
+			k++;
+		for (size_t i = 0; i < r->n_rivals && k < MAX_PEERS; i++)
+			k = r->rivals[i].name == known[k] ? MAX_PEERS : k;
+		if (k == MAX_PEERS) {
+			(void)cli_usage(cmd,
+				"--vs: '%.*s' is not a peer that can be run, or named twice; known: llama, openvino",
+				(int)MIN_OF(len, 64), at);
+			return false;
+		}
+		r->rivals[r->n_rivals++].name = known[k];
+		at += len;
+		if (!*at)
+			return true;
+	}
+}
+
+static bool take(struct run *r, struct open_options *lo, int c)
+{
+	switch (c) {
+	case OPT_THREADS:
+		return counts_parse(cmd, optarg, &r->threads);
+	case OPT_VS:
+		return parse_vs(r, optarg);
+	case OPT_REPS:
+		return cli_parse_u64(cmd, "--reps", optarg, 1, MAX_REPS, &r->reps);
+	case OPT_ONLY:
+		return items_parse(cmd, optarg, &r->items);
+	case OPT_SWEEP:
+		return r->sweep = true;
+	case OPT_JSON:
+		return r->json = true;
+	}
+	return c != '?' && open_model_option(cmd, c, optarg, lo) > 0;
 }
 
 int cmd_bench_model(int argc, char **argv)
 {
-	static const struct option longs[] = { OPEN_MODEL_LONGS, { "vs", 1, NULL, 'v' }, { "reps", 1, NULL, 'r' },
-		{ "only", 1, NULL, 'o' }, { "json", 0, NULL, 'j' }, { "help", 0, NULL, 'h' }, { 0 } };
-	struct open_options lo = { .model = "smollm2-135m",
-		.o = { .step_tokens = 512, .step_seqs = MAX_SEQS, .step_out = MAX_SEQS } };
+	static const struct option longs[] = { OPEN_MODEL_LONGS, { "vs", 1, NULL, OPT_VS },
+		{ "reps", 1, NULL, OPT_REPS }, { "only", 1, NULL, OPT_ONLY }, { "sweep", 0, NULL, OPT_SWEEP },
+		{ "json", 0, NULL, OPT_JSON }, { "help", 0, NULL, 'h' }, { 0 } };
+	struct open_options lo = { .model = "smollm2-135m" };
 	struct run r = { .reps = 5 };
-	bool json = false;
-	int c, taken;
+	int c;
 
-	while ((c = cli_getopt("tenon bench model", argc, argv, ":m:h", longs)) != -1) {
-		taken = open_model_option("tenon bench model", c, optarg, &lo);
-		if (taken > 0)
-			continue;
+	items_default(&r.items);
+	while ((c = cli_getopt(cmd, argc, argv, ":m:h", longs)) != -1) {
 		if (c == 'h')
 			return fputs(help, stdout) < 0 ? CLI_FAILED : CLI_OK;
-		if (taken < 0 || c == '?' || (c == 'r' && !cli_parse_u64("tenon bench model", "--reps", optarg, 1, MAX_REPS, &r.reps)))
+		if (!take(&r, &lo, c))
 			return CLI_USAGE;
-		if (c == 'v' && strcmp(optarg, "llama"))
-			return cli_usage("tenon bench model", "--vs: '%s' is not a peer that can be run; known: llama", optarg);
-		r.vs |= c == 'v';
-		json |= c == 'j';
-		r.only = c == 'o' ? optarg : r.only;
 	}
 	if (optind < argc)
-		return cli_usage("tenon bench model", "'%s': nothing more is taken", argv[optind]);
-	return bench(&r, &lo, json);
+		return cli_usage(cmd, "'%s': nothing more is taken", argv[optind]);
+	if (r.sweep && r.threads.n)
+		return cli_usage(cmd, "--sweep and --threads are two ways to say the same; one of them");
+	if (r.sweep)
+		counts_sweep((uint32_t)sysconf(_SC_NPROCESSORS_ONLN), &r.threads);
+	r.wide = machine_is_wide(lo.isa);
+	return bench(&r, &lo);
 }

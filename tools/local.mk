@@ -14,7 +14,8 @@ tenon_SOURCES += tools/cmd_logits.c tools/cmd_perplexity.c tools/cmd_plan.c tool
 tenon_SOURCES += tools/cmd_quantize.c tools/cmd_calibrate.c tools/cmd_diff.c tools/diff.c tools/diff.h tools/text.c tools/text.h
 TENON_LIBS += libquant.la $(MODEL_LIBS)
 tenon_SOURCES += tools/cmd_embed.c tools/cmd_bench_embed.c tools/embed.c tools/embed.h tools/embed_session.c
-tenon_SOURCES += tools/cmd_bench_model.c tools/peer.c tools/peer.h
+tenon_SOURCES += tools/cmd_bench_model.c tools/peer.c tools/peer.h tools/drive.c tools/drive.h tools/machine.c tools/machine.h \
+	tools/bench_model_items.c tools/bench_model_items.h
 tenon_SOURCES += tools/cmd_bench_ipc.c tools/bench_ipc.h tools/bench_ipc_local.c tools/bench_ipc_daemon.c
 tenon_SOURCES += tools/session.c tools/session.h tools/gen.c tools/gen.h tools/cmd_generate.c tools/cmd_run.c tools/cmd_ping.c \
 	tools/cmd_bench_start.c
@@ -23,6 +24,18 @@ tenon_SOURCES += tools/load.c tools/load.h tools/load_tenon.c tools/load_http.c 
 	tools/cmd_bench_prefix.c tools/bench_probe.c tools/bench_prefix.h
 TENON_LIBS += $(CLIENT_LIBS)
 tenon_LDADD = $(TENON_LIBS) $(BASE_LIBS) $(JANSSON_LIBS) $(ZMQ_LIBS) -lm
+
+if HOST_X86_64
+# What the machine can do: loops of instructions, each in a file built for them.
+noinst_LTLIBRARIES += liblimits.la liblimits_avx512.la
+liblimits_avx512_la_SOURCES = tools/limits_avx512.c
+liblimits_avx512_la_CFLAGS = $(AM_CFLAGS) -mavx512f -mavx512vnni
+liblimits_la_SOURCES = tools/limits.c tools/limits.h
+liblimits_la_CFLAGS = $(AM_CFLAGS) -mavx2 -mfma -pthread
+liblimits_la_LIBADD = liblimits_avx512.la
+tenon_CPPFLAGS += -DTENON_LIMITS=1
+tenon_LDADD += liblimits.la -lpthread
+endif
 
 if HAVE_CMOCKA
 check_PROGRAMS += tests/unit/test_bench
@@ -45,6 +58,8 @@ tests_unit_test_load_CPPFLAGS = $(tenon_CPPFLAGS)
 tests_unit_test_load_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_load_LDADD = $(MODEL_LIBS) $(CLIENT_LIBS) $(BASE_LIBS) $(JANSSON_LIBS) $(ZMQ_LIBS) $(CMOCKA_LIBS) -lm
 endif
+dist_check_SCRIPTS += tests/cli/bench-model
+TESTS += tests/cli/bench-model
 dist_check_SCRIPTS += tests/cli/generate
 TESTS += tests/cli/generate
 dist_check_SCRIPTS += tests/cli/bench-load tests/cli/bench-prefix

@@ -33,7 +33,8 @@ static int venv_python(const char *name, char *path, size_t room, struct error *
 		;
 	path[strcspn(path, "\n")] = 0;
 	if (pclose(f) || !path[0])
-		return error_set(e, TENON_E_NOT_FOUND, "peer %s: %s/make-venv failed; its message stands above", name, peer_bench_dir());
+		return error_set(e, TENON_E_NOT_FOUND,
+			"peer %s: %s/make-venv failed; its message stands above", name, peer_bench_dir());
 	return TENON_OK;
 }
 
@@ -66,7 +67,8 @@ static int spawn(struct peer *p, char *const argv[], struct error *e)
 	return TENON_OK;
 }
 
-int peer_start(struct peer *p, const char *name, const char *model, uint32_t threads, uint32_t n_ctx, uint32_t slots, struct error *e)
+int peer_start(struct peer *p, const char *name, const char *model, uint32_t threads, uint32_t n_ctx,
+	uint32_t slots, struct error *e)
 {
 	char python[4096], script[4096], t[16], c[16], s[16];
 	char *argv[] = { python, script, (char *)(uintptr_t)model, t, c, s, NULL };
@@ -86,10 +88,24 @@ int peer_start(struct peer *p, const char *name, const char *model, uint32_t thr
 	return rc;
 }
 
+/* An answer without the number that was asked for. */
+static int refusal(const json_t *o, const char *line, struct error *e)
+{
+	const char *refused = json_string_value(json_object_get(o, "refused")),
+		   *failed = json_string_value(json_object_get(o, "error"));
+
+	if (refused)
+		return error_set(e, TENON_E_UNSUPPORTED, "refuses the file: %.200s", refused);
+	if (failed)
+		return error_set(e, TENON_E_BACKEND, "fails: %.200s", failed);
+	return error_set(e, TENON_E_FORMAT, "peer: answered '%.80s'", line);
+}
+
 int peer_ask(struct peer *p, const char *cmd, const char *key, double *out, struct error *e)
 {
 	char line[4096];
 	json_t *o, *v;
+	int rc;
 
 	if (cmd && (fprintf(p->to, "%s\n", cmd) < 0 || fflush(p->to)))
 		return error_set(e, TENON_E_GONE, "peer: it has ended");
@@ -98,8 +114,9 @@ int peer_ask(struct peer *p, const char *cmd, const char *key, double *out, stru
 	o = json_loads(line, 0, NULL);
 	v = json_object_get(o, key);
 	*out = json_is_true(v) ? 1 : json_number_value(v);
+	rc = *out > 0 ? TENON_OK : refusal(o, line, e);
 	json_decref(o);
-	return *out > 0 ? TENON_OK : error_set(e, TENON_E_FORMAT, "peer: answered '%.80s'", line);
+	return rc;
 }
 
 void peer_stop(struct peer *p)

@@ -34,7 +34,7 @@ endif
 EXTRA_DIST += tests/data/linear/dequant.bin tests/data/linear/generate.py
 if HOST_X86_64
 noinst_PROGRAMS += bench/bench_linear
-bench_bench_linear_SOURCES = bench/bench_linear.c bench/limits.c bench/limits.h
+bench_bench_linear_SOURCES = bench/bench_linear.c
 bench_bench_linear_CFLAGS = $(AM_CFLAGS) -mavx2 -mfma
-bench_bench_linear_LDADD = $(LINEAR_LIBS)
+bench_bench_linear_LDADD = liblimits.la $(LINEAR_LIBS)
 endif

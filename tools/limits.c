@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "bench/limits.h"
+/* SPDX-License-Identifier: Apache-2.0
+ * limits.h: threads, loops of AVX2, the read. Loops of 512 bits stand in limits_avx512.c.
+ */
+#include "tools/limits.h"
 #include <immintrin.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,15 +15,16 @@
 #endif
 #define OPAQUE(v) __asm__ volatile("" : "+x"(v))
 
-/* ---- threads: started at the first run that needs them, they spin until the process ends ---- */
+/* ---- threads: started at the first run that needs them, they spin until limit_stop ---- */
 
 static struct pool {
 	_Alignas(64) _Atomic uint32_t
 		gen; /* bumped to start a run; read with acquire, pairs with fn and arg below */
 	_Alignas(64) _Atomic uint32_t left;
-	limit_fn *fn;
+	limit_fn *fn; /* NULL: end */
 	void *arg;
 	uint32_t n, started;
+	pthread_t id[LIMIT_THREADS];
 } pool;
 
 static void *pool_main(void *arg)
@@ -33,6 +36,8 @@ static void *pool_main(void *arg)
 		while (atomic_load_explicit(&pool.gen, memory_order_acquire) == seen)
 			_mm_pause();
 		seen++;
+		if (!pool.fn)
+			break;
 		if (me < pool.n)
 			pool.fn(me, pool.n, pool.arg);
 		(void)atomic_fetch_sub_explicit(&pool.left, 1, memory_order_release);
@@ -48,16 +53,27 @@ static double now_s(void)
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+void limit_stop(void)
+{
+	pool.fn = NULL;
+	(void)atomic_fetch_add_explicit(&pool.gen, 1, memory_order_release);
+	while (pool.started)
+		(void)pthread_join(pool.id[--pool.started], NULL);
+	atomic_store_explicit(&pool.gen, 0, memory_order_relaxed);
+}
+
+/* A thread must not be born into a run: more of them than before begin anew. */
 double limit_time(uint32_t threads, limit_fn *fn, void *arg)
 {
 	double t;
 
-	for (; pool.started + 1 < threads; pool.started++) {
-		pthread_t id;
-
-		if (pthread_create(&id, NULL, pool_main, (void *)(uintptr_t)(pool.started + 1)))
-			abort();
-	}
+	threads = threads < LIMIT_THREADS ? threads : LIMIT_THREADS;
+	if (pool.started && pool.started + 1 < threads)
+		limit_stop();
+	for (; pool.started + 1 < threads; pool.started++)
+		if (pthread_create(
+			    &pool.id[pool.started], NULL, pool_main, (void *)(uintptr_t)(pool.started + 1)))
+			threads = pool.started + 1;
 	t = now_s();
 	if (threads == 1) {
 		fn(0, 1, arg);
@@ -155,26 +171,38 @@ LIMIT_FN(loop_f32, __m256, _mm256_setzero_ps(), 12,
 	})
 /* clang-format on */
 
-static const struct {
-	const char *name;
-	limit_fn *fn;
-	double ops; /* of one turn */
-} loops[LIMIT_N] = { { "plain", loop_plain, 8 * 64 }, { "deferred", loop_deferred, 8 * 8 * 64 },
-	{ "madd16", loop_madd16, 8 * 32 }, { "f32", loop_f32, 12 * 16 } };
+static const struct limit_loop loops[LIMIT_VNNI] = { { loop_plain, 8 * 64 }, { loop_deferred, 8 * 8 * 64 },
+	{ loop_madd16, 8 * 32 }, { loop_f32, 12 * 16 } };
 
-const char *limit_name(enum limit l) { return loops[l].name; }
+const char *limit_name(enum limit l)
+{
+	static const char *const names[LIMIT_N] = { "plain", "deferred", "madd16", "f32", "vnni", "vnni16",
+		"f32.512" };
+
+	return names[l];
+}
+
+bool limit_here(enum limit l)
+{
+	if (l < LIMIT_VNNI)
+		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+	return l == LIMIT_F32_512 ? __builtin_cpu_supports("avx512f") : __builtin_cpu_supports("avx512vnni");
+}
 
 double limit_gops(enum limit l, uint32_t threads)
 {
-	long turns = (long)(1e9 / loops[l].ops);
+	const struct limit_loop *loop = l < LIMIT_VNNI ? &loops[l] : &limit_loops_512[l - LIMIT_VNNI];
+	long turns = (long)(1e9 / loop->ops);
 	double best = 1e9;
 
+	if (!limit_here(l))
+		return 0;
 	for (int r = 0; r < 12; r++) {
-		const double t = limit_time(threads, loops[l].fn, &turns);
+		const double t = limit_time(threads, loop->fn, &turns);
 
 		best = t < best ? t : best;
 	}
-	return loops[l].ops * (double)turns * threads / best * 1e-9;
+	return loop->ops * (double)turns * threads / best * 1e-9;
 }
 
 /* ---- memory ---- */
