@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROWS_PIECE = 8, LANE_PIECES = 8, PIECE_BYTES = 32 << 10, GROUP_FLOATS = 8192 };
+enum { ROWS_PIECE = 12, LANE_PIECES = 8, PIECE_BYTES = 32 << 10, TAPER = 4, GROUP_FLOATS = 8192 };
 
 static uint64_t now_ns(void)
 {
@@ -141,6 +141,15 @@ static uint32_t phase_panels(const struct tnp_model *m, const struct plan_phase 
 	return n;
 }
 
+/* Rows of a piece: as many pieces as threads or a multiple, so that few rows keep all threads busy too. */
+static uint32_t piece_rows(const struct tnp_model *m, uint32_t rows)
+{
+	uint32_t threads = m->plan->n_threads, n = (rows + ROWS_PIECE - 1) / ROWS_PIECE;
+
+	n = (n + threads - 1) / threads * threads;
+	return (uint32_t)cpu_round_up((rows + n - 1) / n, m->dev->isa->linear->act_rows);
+}
+
 /* Panels of a piece: some pieces a thread, so that a slow one can be helped, but none too small to be worth a claim. */
 static uint32_t piece_panels(const struct tnp_model *m, const struct plan_phase *ph, uint32_t total)
 {
@@ -166,8 +175,35 @@ static bool stores(const struct tnp_model *m, const struct plan_phase *ph)
 static void stage_add(
 	struct tnp_model *m, uint32_t phase, enum stage_kind kind, bool alone, uint32_t pieces, uint32_t size)
 {
-	m->stage[m->n_stages] = (struct stage){ phase, kind, size, alone };
+	m->stage[m->n_stages] = (struct stage){ phase, kind, size, alone, UINT32_MAX };
 	m->pieces[m->n_stages++] = pieces;
+}
+
+static void rows_stage(struct tnp_model *m, uint32_t phase, enum stage_kind kind, uint32_t rows)
+{
+	uint32_t size = rows ? piece_rows(m, rows) : 1;
+
+	stage_add(m, phase, kind, false, (rows + size - 1) / size, size);
+}
+
+/* The last quarter of the panels in pieces of a quarter, so that the threads end together. */
+static void panels_stage(struct tnp_model *m, uint32_t phase, bool alone)
+{
+	uint32_t total = phase_panels(m, &m->plan->phases[phase]),
+		 size = piece_panels(m, &m->plan->phases[phase], total), small = (size + TAPER - 1) / TAPER;
+	uint32_t whole = size < total ? total / size * (TAPER - 1) / TAPER : 1;
+
+	stage_add(m, phase, STAGE_MAIN, alone,
+		whole + (whole * size < total ? (total - whole * size + small - 1) / small : 0), size);
+	m->stage[m->n_stages - 1].whole = whole;
+}
+
+/* Where piece `piece` of a stage begins. */
+static uint32_t piece_at(const struct stage *s, uint32_t piece)
+{
+	uint32_t small = (s->size + TAPER - 1) / TAPER;
+
+	return piece <= s->whole ? piece * s->size : s->whole * s->size + (piece - s->whole) * small;
 }
 
 static void experts_stages(struct tnp_model *m, uint32_t number, uint32_t rows)
@@ -175,7 +211,7 @@ static void experts_stages(struct tnp_model *m, uint32_t number, uint32_t rows)
 	const struct plan_phase *ph = &m->plan->phases[number];
 
 	if (ph->n_rows)
-		stage_add(m, number, STAGE_ROWS, false, (rows + ROWS_PIECE - 1) / ROWS_PIECE, ROWS_PIECE);
+		rows_stage(m, number, STAGE_ROWS, rows);
 	if (m->plan->experts[ph->experts].sort)
 		stage_add(m, number, STAGE_SORT, false, 1, 1);
 	stage_add(m, number, STAGE_GATHER, false, 1, experts_gather_rows(m->dev->isa));
@@ -209,9 +245,8 @@ static void sort_piece(struct tnp_model *m, uint32_t stage)
 static void phase_stages(struct tnp_model *m, uint32_t number)
 {
 	const struct plan_phase *ph = &m->plan->phases[number];
-	uint32_t rows = m->step.n[ph->space], total;
+	uint32_t rows = m->step.n[ph->space];
 	bool alone = rows < PLAN_SMALL && (m->step.single || !stores(m, ph)) && ph->main != MAIN_NONE;
-	uint32_t piece = (uint32_t)cpu_round_up(ROWS_PIECE, m->dev->isa->linear->act_rows);
 
 	if (!rows)
 		return;
@@ -220,11 +255,9 @@ static void phase_stages(struct tnp_model *m, uint32_t number)
 		return;
 	}
 	if (!alone)
-		stage_add(m, number, STAGE_ROWS, false, (rows + piece - 1) / piece, piece);
+		rows_stage(m, number, STAGE_ROWS, rows);
 	if (ph->main == MAIN_LINEAR) {
-		total = phase_panels(m, ph);
-		piece = piece_panels(m, ph, total);
-		stage_add(m, number, STAGE_MAIN, alone, (total + piece - 1) / piece, piece);
+		panels_stage(m, number, alone);
 	} else if (ph->main == MAIN_ATTEND) {
 		const struct plan_attend *a = &m->plan->attends[ph->attend];
 
@@ -249,8 +282,7 @@ static void stages_make(struct tnp_model *m)
 	for (uint32_t i = 0; i < p->n_threads; i++)
 		lane_whole(&m->lane[i]);
 	if (p->n_ropes)
-		stage_add(m, 0, STAGE_ROPES, false, (m->step.n[SPACE_TOKENS] + ROWS_PIECE - 1) / ROWS_PIECE,
-			ROWS_PIECE);
+		rows_stage(m, 0, STAGE_ROPES, m->step.n[SPACE_TOKENS]);
 	groups = m->times ? 0 : groups_make(m);
 	if (groups)
 		stage_add(m, 0, STAGE_GROUP, false, groups, 1);
@@ -276,7 +308,7 @@ static void rows_piece(const struct lane *l, const struct plan_phase *ph, uint32
 
 static void main_piece(struct lane *l, const struct plan_phase *ph, const struct stage *s, uint32_t piece)
 {
-	uint32_t p0 = piece * s->size, p1 = p0 + s->size;
+	uint32_t p0 = piece_at(s, piece), p1 = piece_at(s, piece + 1);
 
 	if (s->alone && l->ready != l->m->stage_base + (uint32_t)(s - l->m->stage)) {
 		l->ready = l->m->stage_base + (uint32_t)(s - l->m->stage);

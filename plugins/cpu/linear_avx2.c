@@ -175,14 +175,15 @@ void avx2_row_f32(uint32_t type, const void *src, uint32_t k, uint64_t row, floa
 	dequant_f32(type, (const uint8_t *)src + row * bytes, k, out);
 }
 
-/* Ranges are cut at pairs of panels: at an odd one, a product of many tokens would compute a panel twice. */
+/* Rows may be prepared in any cut, whole tiles fastest. Ranges of columns are cut at pairs of panels: at an odd one, a
+ * product of many tokens would compute a panel twice. */
 const struct linear_ops linear_avx2 = {
 	.isa = "avx2",
 	.act_class = avx2_act_class,
 	.weight_bytes = avx2_weight_bytes,
 	.panel_rows = TILE_N,
 	.weight_pack = avx2_weight_pack,
-	.act_rows = TILE_T,
+	.act_rows = 1,
 	.act_bytes = avx2_act_bytes,
 	.act_pack = avx2_act_pack,
 	.scratch_bytes = avx2_scratch_bytes,

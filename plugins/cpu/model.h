@@ -43,8 +43,9 @@ enum stage_kind { STAGE_ROPES, STAGE_ROWS, STAGE_SORT, STAGE_GATHER, STAGE_MAIN,
 struct stage { /* of a step */
 	uint32_t phase;
 	enum stage_kind kind;
-	uint32_t size; /* rows, panels or tiles of a piece */
-	bool alone;    /* every thread makes the phase's rows for itself */
+	uint32_t size;	/* rows, panels or tiles of a piece */
+	bool alone;	/* every thread makes the phase's rows for itself */
+	uint32_t whole; /* pieces of this size; the others are smaller */
 };
 
 struct group { /* sequences [seq0, seq1) */

@@ -148,7 +148,7 @@ struct plan {
 /* Rows of x that are gathered and prepared at a time. */
 static inline uint32_t experts_gather_rows(const struct cpu_isa *isa)
 {
-	return (uint32_t)cpu_round_up(8, isa->linear->act_rows);
+	return (uint32_t)cpu_round_up(12, isa->linear->act_rows);
 }
 /* Where the prepared rows of group `group` begin, the first of which is row `first` of all; behind the last group:
  * what all take. */
