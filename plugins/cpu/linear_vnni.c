@@ -192,36 +192,49 @@ INLINE void tile_i16(uint32_t type, const uint8_t *q, uint32_t nb, const struct 
 
 /* ---- instances ---- */
 
-#define TILES(X, a)                                                                                          \
-	X(a, 1) X(a, 2) X(a, 3) X(a, 4) X(a, 5) X(a, 6) X(a, 7) X(a, 8) X(a, 9) X(a, 10) X(a, 11) X(a, 12)
+#define TILES_8(X, a)  X(a, 1) X(a, 2) X(a, 3) X(a, 4) X(a, 5) X(a, 6) X(a, 7) X(a, 8)
+#define TILES_12(X, a) TILES_8(X, a) X(a, 9) X(a, 10) X(a, 11) X(a, 12)
+/* X(type, kind, tokens): with a scale for each 16 columns, twelve tokens would spill. */
+#define TYPES(X)                                                                                             \
+	X(Q4_0, i8, 12)                                                                                      \
+	X(Q4_1, i8, 12)                                                                                      \
+	X(Q5_0, i8, 12)                                                                                      \
+	X(Q5_1, i8, 12)                                                                                      \
+	X(Q2_K, i8, 8)                                                                                       \
+	X(Q3_K, i8, 8)                                                                                       \
+	X(Q4_K, i8, 12)                                                                                      \
+	X(Q5_K, i8, 12)                                                                                      \
+	X(Q6_K, i8, 8)                                                                                       \
+	X(Q8_0, i16, 12)                                                                                     \
+	X(IQ4_NL, i16, 12)
 #define TILE_FN(kind, type, T)                                                                               \
 	static void tile_##type##_##T(                                                                       \
 		const uint8_t *panel, uint32_t nb, const struct tile *a, const struct store *c)              \
 	{                                                                                                    \
 		tile_##kind(TNP_##type, panel, nb, a, c, T);                                                 \
 	}
-#define TILE8_FN(type, T)	TILE_FN(i8, type, T)
-#define TILE16_FN(type, T)	TILE_FN(i16, type, T)
-#define I8_TYPE_FNS(type, form) TILES(TILE8_FN, type)
-#define I16_TYPE_FNS(type)	TILES(TILE16_FN, type)
-I8_TYPES(I8_TYPE_FNS)
-I16_TYPES(I16_TYPE_FNS)
+#define FN_i8(type, T)		TILE_FN(i8, type, T)
+#define FN_i16(type, T)		TILE_FN(i16, type, T)
+#define FNS(type, kind, tokens) TILES_##tokens(FN_##kind, type)
+TYPES(FNS)
 
-#define TILE_NAME(type, T) tile_##type##_##T,
-#define I8_ROW(type, form) [TNP_##type] = { NULL, TILES(TILE_NAME, type) },
-#define I16_ROW(type)	   [TNP_##type] = { NULL, TILES(TILE_NAME, type) },
+#define TILE_NAME(type, T)	tile_##type##_##T,
+#define ROW(type, kind, tokens) [TNP_##type] = { tokens, { NULL, TILES_##tokens(TILE_NAME, type) } },
 
-static tile16_fn *const kernels[][VNNI_TILE + 1] = { I8_TYPES(I8_ROW) I16_TYPES(I16_ROW) };
+static const struct kernel {
+	uint32_t tokens; /* of the widest tile */
+	tile16_fn *tile[VNNI_TILE + 1];
+} kernels[] = { TYPES(ROW) };
 
 /* ---- layout of a product ---- */
 
 struct job {
 	const struct linear_weight *w;
 	const float *scale;
-	const uint8_t *a;  /* groups                        */
-	size_t token;	   /* bytes of a prepared row       */
-	size_t panel;	   /* bytes of a panel              */
-	uint32_t m, width; /* tokens; of a tile, but the last */
+	const uint8_t *a; /* groups                        */
+	size_t token;	  /* bytes of a prepared row       */
+	size_t panel;	  /* bytes of a panel              */
+	uint32_t width;	  /* tokens of a tile, but the last */
 };
 
 /* Tokens [i0, i1) against panel n / 16. */
@@ -236,14 +249,14 @@ static void panel_run(const struct job *j, uint32_t n, uint32_t i0, uint32_t i1,
 
 		for (uint32_t g = 0; g * VNNI_GROUP < T; g++)
 			a.group[g] = j->a + (i + g * VNNI_GROUP) * j->token;
-		kernels[j->w->type][T](panel, j->w->k / QK, &a, &out);
+		kernels[j->w->type].tile[T](panel, j->w->k / QK, &a, &out);
 	}
 }
 
 /* Tokens of a tile, a multiple of four: as even as they can be. */
-static uint32_t tile_width(uint32_t m)
+static uint32_t tile_width(uint32_t m, uint32_t tokens)
 {
-	const uint32_t groups = (m + VNNI_GROUP - 1) / VNNI_GROUP, most = VNNI_TILE / VNNI_GROUP;
+	const uint32_t groups = (m + VNNI_GROUP - 1) / VNNI_GROUP, most = tokens / VNNI_GROUP;
 	const uint32_t tiles = (groups + most - 1) / most;
 
 	return tiles ? (groups + tiles - 1) / tiles * VNNI_GROUP : VNNI_GROUP;
@@ -253,13 +266,14 @@ static void vnni_run(const struct linear_weight *w, const void *act, uint32_t m,
 	float *c, size_t ldc, void *scratch)
 {
 	const uint32_t nb = w->k / QK;
-	struct job j = { .w = w, .scale = act, .width = tile_width(m) };
+	struct job j = { .w = w, .scale = act };
 	uint32_t block;
 
 	if (w->act == ACT_F32) {
 		avx2_run_with(NULL, w, act, m, n0, n1, c, ldc, scratch);
 		return;
 	}
+	j.width = tile_width(m, kernels[w->type].tokens);
 	j.a = (const uint8_t *)act + act_scales_bytes(m);
 	j.token = (size_t)nb * (w->act == ACT_I8 ? ACT_I8_BLOCK : ACT_I16_BLOCK);
 	j.panel = 2 * (w->k / avx2_chunk_k(w->type)) * avx2_chunk_bytes(w->type);
