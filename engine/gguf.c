@@ -333,7 +333,9 @@ static int take_tensor(struct reader *r, struct gguf_tensor *t)
 			gguf_show(t->name).s, t->type,
 			gguf_type_name(t->type) ? gguf_type_name(t->type) : "unknown");
 	if (dim[0] % elements)
-		return bad(r, "tensor", t->name, "its rows are not whole blocks of its type");
+		return error_set(r->e, TENON_E_FORMAT,
+			"tensor \"%s\": its rows of %llu are not whole blocks of %s (%u each); the file is damaged, fetch it again",
+			gguf_show(t->name).s, (unsigned long long)dim[0], gguf_type_name(t->type), elements);
 	if (!checked_mul_u64(n / elements, bytes, &t->bytes))
 		return bad(r, "tensor", t->name, "its size overflows");
 	return TENON_OK;

@@ -24,3 +24,14 @@ tests_unit_test_taps_SOURCES = tests/unit/test_taps.c tests/unit/tiny.h
 tests_unit_test_taps_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_taps_LDADD = $(MODEL_LIBS) $(CMOCKA_LIBS) -lm
 endif
+
+check_PROGRAMS += tests/fuzz/fuzz_importance
+tests_fuzz_fuzz_importance_SOURCES = tests/fuzz/fuzz_importance.c
+tests_fuzz_fuzz_importance_LDADD = $(QUANT_LIBS) -lm
+EXTRA_DIST += tests/data/fuzz/importance
+if FUZZERS
+tests_fuzz_fuzz_importance_LDFLAGS = $(AM_LDFLAGS) $(FUZZ_LDFLAGS)
+else
+tests_fuzz_fuzz_importance_SOURCES += tests/fuzz/replay_main.c
+TESTS += tests/fuzz/fuzz_importance
+endif

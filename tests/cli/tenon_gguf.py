@@ -26,7 +26,7 @@ def check(what, ok, *seen):
 
 class Gguf:
     def __init__(self, path):
-        self.b, self.at, self.keys, self.tensors = open(path, "rb").read(), 24, {}, {}
+        self.b, self.at, self.keys, self.tensors, self.type_at = open(path, "rb").read(), 24, {}, {}, {}
         magic, version, n, n_keys = struct.unpack_from("<4sIQQ", self.b)
         assert magic == b"GGUF" and version == 3
         for _ in range(n_keys):
@@ -35,6 +35,7 @@ class Gguf:
         for _ in range(n):
             name, rank = self.string(), self.take("<I")
             dims = [self.take("<Q") for _ in range(rank)]
+            self.type_at[name] = self.at  # where the number of its type stands
             self.tensors[name] = (dims, self.take("<I"), self.take("<Q"))
         align = self.keys.get("general.alignment", 32)
         self.data = -(-self.at // align) * align
