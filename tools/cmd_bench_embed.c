@@ -18,20 +18,23 @@ static const char help[] =
 	"      --texts N            how many (default 512)\n"
 	"  -j, --parallel N         most texts of a step (default 64)\n"
 	"      --step-tokens N      most tokens of a step (default 512)\n"
-	"      --vs llama           run llama.cpp (xllamacpp) in turn with ours; ratios are ours / peer's\n"
+	"      --vs llama           run llama.cpp (xllamacpp) in turn with ours, in the fastest of several settings of slots and\n"
+	"                           batch; ratios are ours / peer's\n"
+	"      --peer-model FILE    the peer's file, where it is not to be ours\n"
 	"      --reps N             repeats (default 5)\n"
 	"      --json\n      --help\n\n"
 	"example:\n"
-	"  tenon bench embed -m minilm-l6-v2 --vs llama --threads 2\n";
+	"  tenon bench embed -m minilm-l6-v2 --vs llama --threads 2\n"
+	"  tenon bench embed -m minilm-q8_0.gguf --vs llama --peer-model minilm-f16.gguf --threads 2\n";
 
-enum { MAX_REPS = 101, MAX_TEXTS = 65536, LINE_BYTES = 65536, PEER_CTX = 16384, PEER_SLOTS = 32 };
+enum { MAX_REPS = 101, MAX_TEXTS = 65536, LINE_BYTES = 65536, PEER_SLOTS = 64 };
 
 struct run {
 	struct embedder m;
 	struct open_options open;
 	struct peer peer;
 	struct embed_text *t; /* [n] */
-	const char *file;
+	const char *file, *peer_model;
 	char path[64]; /* of the texts, for the peer */
 	uint64_t n, reps, n_tokens;
 	bool vs, json;
@@ -211,7 +214,8 @@ static int bench(struct run *r)
 	if (!rc && r->vs)
 		rc = write_texts(r, &e);
 	if (!rc && r->vs)
-		rc = peer_start(&r->peer, "llama_embed", r->m.opened.path, threads, PEER_CTX, PEER_SLOTS, &e);
+		rc = peer_start(&r->peer, "llama_embed", r->peer_model ? r->peer_model : r->m.opened.path,
+			threads, model_info(r->m.m)->n_ctx, PEER_SLOTS, &e);
 	if (!rc)
 		rc = measure_all(r, report = bench_report("bench embed", describe(r)), &e);
 	peer_stop(&r->peer);
@@ -257,6 +261,9 @@ static bool option(struct run *r, int c, const char *arg)
 		if (!ok)
 			(void)cli_usage(cmd, "--vs: '%s' is not a peer that can be run; known: llama", arg);
 		break;
+	case 'P':
+		r->peer_model = arg;
+		break;
 	case 'J':
 		r->json = true;
 		break;
@@ -269,8 +276,9 @@ static bool option(struct run *r, int c, const char *arg)
 int cmd_bench_embed(int argc, char **argv)
 {
 	static const struct option longs[] = { OPEN_MODEL_LONGS, { "vs", 1, NULL, 'v' },
-		{ "reps", 1, NULL, 'r' }, { "texts", 1, NULL, 'n' }, { "parallel", 1, NULL, 'j' },
-		{ "step-tokens", 1, NULL, 's' }, { "json", 0, NULL, 'J' }, { "help", 0, NULL, 'h' }, { 0 } };
+		{ "peer-model", 1, NULL, 'P' }, { "reps", 1, NULL, 'r' }, { "texts", 1, NULL, 'n' },
+		{ "parallel", 1, NULL, 'j' }, { "step-tokens", 1, NULL, 's' }, { "json", 0, NULL, 'J' },
+		{ "help", 0, NULL, 'h' }, { 0 } };
 	struct run r = { .open = { .model = "minilm-l6-v2",
 				 .o = { .step_tokens = EMBED_STEP_TOKENS, .step_seqs = EMBED_STEP_TEXTS } },
 		.n = 512,
