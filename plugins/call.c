@@ -88,12 +88,12 @@ static struct plugin *choose(struct plugins *list, const char *name, struct erro
 
 static int load(struct plugin *p, struct error *e)
 {
-	uint8_t sha256[32];
+	uint8_t object[32];
 	int fd, rc;
 
 	if (p->loaded)
 		return TENON_OK;
-	rc = plugin_open_object(p, &fd, sha256, e);
+	rc = plugin_open_object(p, &fd, object, e);
 	if (rc)
 		return rc;
 	rc = module_load(&p->module, fd, p->info.name, e);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define SUFFIX ".plugin"
@@ -44,7 +45,21 @@ void plugin_take_result(struct plugin *p, const struct probe_result *r)
 		plugin_set_state(p, PLUGIN_UNUSABLE, "no device of this kind in the machine");
 }
 
-int plugin_open_object(const struct plugin *p, int *fd, uint8_t sha256[32], struct error *e)
+/* Of one that the manifest tells no hash of: any change of it changes its inode's times too. */
+static void file_identity(int fd, uint8_t out[32])
+{
+	struct stat st = { 0 };
+	uint64_t v[6];
+
+	(void)fstat(fd, &st);
+	v[0] = (uint64_t)st.st_dev, v[1] = (uint64_t)st.st_ino, v[2] = (uint64_t)st.st_size;
+	v[3] = (uint64_t)st.st_mtim.tv_sec * NS_PER_S + (uint64_t)st.st_mtim.tv_nsec;
+	v[4] = (uint64_t)st.st_ctim.tv_sec * NS_PER_S + (uint64_t)st.st_ctim.tv_nsec;
+	v[5] = (uint64_t)st.st_uid;
+	(void)crypto_generichash(out, 32, (const uint8_t *)v, sizeof v, NULL, 0);
+}
+
+int plugin_open_object(const struct plugin *p, int *fd, uint8_t id[32], struct error *e)
 {
 	int dir, rc = plugin_dir_open(p->dir, &dir, e);
 
@@ -54,8 +69,11 @@ int plugin_open_object(const struct plugin *p, int *fd, uint8_t sha256[32], stru
 	(void)close(dir);
 	if (rc)
 		return rc;
-	rc = plugin_file_sha256(*fd, p->variant->file, sha256, e);
-	if (!rc && p->variant->has_sha256 && memcmp(sha256, p->variant->sha256, 32))
+	if (p->variant->has_sha256)
+		rc = plugin_file_sha256(*fd, p->variant->file, id, e);
+	else
+		file_identity(*fd, id);
+	if (!rc && p->variant->has_sha256 && memcmp(id, p->variant->sha256, 32))
 		rc = error_set(e, TENON_E_DENIED,
 			"plugin '%s': %s does not have the sha256 that %s tells; install both again",
 			p->info.name, p->variant->file, p->path);

@@ -128,8 +128,10 @@ struct plugins {
 	size_t n;
 };
 
-/* Opens the plugin's shared object after all checks (owner, mode, sha256 of the manifest). */
-int plugin_open_object(const struct plugin *p, int *fd, uint8_t sha256[32], struct error *e);
+/* Opens the plugin's shared object after all checks (owner, mode, sha256 of the manifest). id: that hash; without one in the
+ * manifest a hash of what the file system says (hashing megabytes would be a third of a start), which differs for another
+ * object. */
+int plugin_open_object(const struct plugin *p, int *fd, uint8_t id[32], struct error *e);
 void plugin_set_state(struct plugin *p, enum plugin_state state, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* From a result (probe or cache) to the entry's state. */

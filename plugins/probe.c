@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Trying a plugin in a process of its own (probe_main.c). The child gets the checked descriptor, a pipe and nothing
  * else; it has PLUGIN_PROBE_MS to answer. Its answer is checked like a message from a stranger. Good answers are kept
- * as a blob beside an identity made of the object's hash, the boot and the libraries installed.
+ * as a blob beside an identity made of the object's, the boot and the libraries installed.
  */
 #include "plugins/plugins_priv.h"
 #include <errno.h>
@@ -40,7 +40,7 @@ static const char *stage_text(char stage)
 }
 
 /* What makes an old answer worthless: another object, kernel or driver (boot), other libraries, other options. */
-static void identity(const struct plugin *p, const uint8_t sha256[32], uint8_t out[32])
+static void identity(const struct plugin *p, const uint8_t object[32], uint8_t out[32])
 {
 	crypto_generichash_state st;
 	struct stat libs = { 0 };
@@ -55,7 +55,7 @@ static void identity(const struct plugin *p, const uint8_t sha256[32], uint8_t o
 	}
 	(void)stat("/etc/ld.so.cache", &libs);
 	(void)crypto_generichash_init(&st, NULL, 0, 32);
-	(void)crypto_generichash_update(&st, sha256, 32);
+	(void)crypto_generichash_update(&st, object, 32);
 	(void)crypto_generichash_update(&st, (const uint8_t *)boot, sizeof boot);
 	(void)crypto_generichash_update(&st, (const uint8_t *)&libs.st_mtim, sizeof libs.st_mtim);
 	for (size_t i = 0; i < p->host.n_options; i++) {
@@ -275,14 +275,14 @@ int plugins_probe(struct plugins *list, size_t i, struct error *e)
 {
 	struct plugin *p = i < list->n ? list->list[i] : NULL;
 	struct probe_result r = { 0 };
-	uint8_t sha256[32], id[32];
+	uint8_t object[32], id[32];
 	int fd, safe_fd, rc;
 
 	if (!p)
 		return error_set(e, TENON_E_INVALID, "plugin %zu: there are %zu", i, list->n);
 	if (!p->variant || p->info.state == PLUGIN_UNUSABLE)
 		return error_set(e, TENON_E_UNSUPPORTED, "plugin '%s': %s", p->info.name, p->info.reason);
-	rc = plugin_open_object(p, &fd, sha256, e);
+	rc = plugin_open_object(p, &fd, object, e);
 	if (rc) {
 		plugin_set_state(p, PLUGIN_UNUSABLE, "%s", e ? e->text : "its file cannot be opened");
 		return rc;
@@ -291,7 +291,7 @@ int plugins_probe(struct plugins *list, size_t i, struct error *e)
 	(void)close(fd);
 	if (safe_fd < 0)
 		return error_errno(e, TENON_E_IO, errno, "plugin '%s': no descriptor left", p->info.name);
-	identity(p, sha256, id);
+	identity(p, object, id);
 	if (!cached_result(p, id, &r)) {
 		rc = run_child(p, safe_fd, &r, e);
 		if (!rc && !r.code)

@@ -93,7 +93,6 @@ static void sizes_fill(const struct plan *p, struct tnp_sizes *s)
 		.weights_mapped = p->mapped,
 		.weights_own = weights_bytes(p),
 		.workspace = p->workspace + heap_bytes(p) };
-	s->open_peak = ((uint64_t)p->n_segs + 1) * sizeof(uint32_t);
 	for (uint32_t i = 0; i < p->slots.n_groups; i++)
 		s->kv_page[i] = plan_page_bytes(p, i, p->lim.kv_type, p->lim.page_tokens);
 	for (uint64_t i = 0; i < 4; i++) {
@@ -139,18 +138,11 @@ tnp_rc model_sizes(struct tnp_dev *d, const struct tnp_graph *g, const struct tn
 /* ---- weights ----------------------------------------------------------------------------------------- */
 struct packing {
 	struct tnp_model *m;
+	uint64_t step; /* bytes of packed weights that a piece makes */
 	_Atomic uint32_t stopped;
 };
 
-enum { PACK_PANELS = 16 };
-
-/* Of one matrix. */
-static uint32_t seg_pieces(const struct tnp_model *m, const struct plan_seg *s)
-{
-	uint32_t rows = m->dev->isa->linear->panel_rows * PACK_PANELS;
-
-	return s->pack_bytes && s->shares == TNP_NONE ? (s->w.n + rows - 1) / rows : 0;
-}
+enum { PACK_BYTES = 2 << 20 }; /* a huge page: no two threads wait for the same one */
 
 static const void *seg_source(const struct tnp_model *m, const struct plan_seg *s)
 {
@@ -161,40 +153,64 @@ static const void *seg_source(const struct tnp_model *m, const struct plan_seg *
 		(uint64_t)s->row0 * (s->w.k / type.block) * type.bytes;
 }
 
-/* A stage is a segment. */
+/* The first of a matrix's panels that lies at or behind byte `at` of its packed form. */
+static uint32_t panel_from(const struct plan_seg *s, uint32_t panels, uint64_t at)
+{
+	return at >= s->pack_bytes ? panels : (uint32_t)((at * panels + s->pack_bytes - 1) / s->pack_bytes);
+}
+
+/* What lies in bytes [lo, hi) of the packed weights, of the matrix that begins at `at`. */
+static void matrix_pack(
+	const struct tnp_model *m, const struct plan_seg *s, uint32_t expert, uint64_t lo, uint64_t hi)
+{
+	const struct linear_ops *ops = m->dev->isa->linear;
+	uint32_t rows = ops->panel_rows, panels = (s->w.n + rows - 1) / rows;
+	uint64_t at = s->pack + expert * s->stride;
+	uint32_t p0 = panel_from(s, panels, lo > at ? lo - at : 0),
+		 p1 = panel_from(s, panels, hi > at ? hi - at : 0);
+
+	if (p0 < p1)
+		ops->weight_pack(&s->w, (const uint8_t *)seg_source(m, s) + expert * s->src_stride, p0 * rows,
+			p1 < panels ? p1 * rows : s->w.n, m->weights + at);
+}
+
 static void piece_pack(void *arg, uint32_t thread, uint32_t stage, uint32_t piece)
 {
 	struct packing *k = arg;
-	const struct plan_seg *s = &k->m->plan->segs[stage];
-	const struct linear_ops *ops = k->m->dev->isa->linear;
-	uint32_t pieces = seg_pieces(k->m, s), expert = piece / pieces, rows = ops->panel_rows * PACK_PANELS,
-		 n0 = piece % pieces * rows, n1 = s->w.n - n0 < rows ? s->w.n : n0 + rows;
+	const struct plan *p = k->m->plan;
+	uint64_t lo = piece * k->step, hi = lo + k->step;
 
+	(void)stage;
 	if (thread == 0 && cpu_stopping())
 		atomic_store_explicit(&k->stopped, 1, memory_order_relaxed);
-	if (!atomic_load_explicit(&k->stopped, memory_order_relaxed))
-		ops->weight_pack(&s->w, (const uint8_t *)seg_source(k->m, s) + expert * s->src_stride, n0, n1,
-			k->m->weights + s->pack + expert * s->stride);
+	for (uint32_t i = 0; i < p->n_segs && !atomic_load_explicit(&k->stopped, memory_order_relaxed); i++) {
+		const struct plan_seg *s = &p->segs[i];
+		uint64_t end = s->pack + (s->n_experts - 1) * s->stride + s->pack_bytes;
+
+		if (!s->pack_bytes || s->shares != TNP_NONE || s->pack >= hi || end <= lo)
+			continue;
+		for (uint32_t x = 0; x < s->n_experts; x++)
+			matrix_pack(k->m, s, x, lo, hi);
+	}
 }
 
 static tnp_rc weights_pack(struct tnp_model *m, struct tnp_error *e)
 {
 	const struct plan *p = m->plan;
-	struct packing k = { .m = m };
-	uint32_t *pieces = calloc((size_t)p->n_segs + 1, sizeof *pieces);
+	struct packing k = { .m = m, .step = PACK_BYTES };
+	uint32_t pieces;
 
-	if (!pieces)
-		return cpu_fail(e, TNP_E_NOMEM, 0, "model: no memory");
+	while (p->packed / k.step >= POOL_PIECES)
+		k.step *= 2;
+	pieces = (uint32_t)((p->packed + k.step - 1) / k.step);
 	for (uint32_t i = 0; i < p->n_segs; i++) {
 		const struct plan_seg *s = &p->segs[i];
 
-		pieces[i] = seg_pieces(m, s) * s->n_experts;
 		m->seg_data[i] = !s->pack_bytes
 			? seg_source(m, s)
 			: m->weights + (s->shares == TNP_NONE ? s->pack : p->segs[s->shares].pack);
 	}
-	pool_run(m->dev->pool, piece_pack, &k, pieces, p->n_segs);
-	free(pieces);
+	pool_run(m->dev->pool, piece_pack, &k, &pieces, 1);
 	return atomic_load(&k.stopped) ? cpu_fail(e, TNP_E_CANCELLED, 0, "model: the host is stopping")
 				       : TNP_OK;
 }
