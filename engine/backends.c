@@ -85,8 +85,9 @@ int backends_open(struct plugins *p, const struct backends_list *l, struct backe
 			rc = backend_open(
 				p, *l->part[i].name ? l->part[i].name : NULL, l->part[i].device, &same, e);
 		if (!rc)
-			b.place[b.n++] =
-				(struct model_place){ .backend = same, .n_layers = l->part[i].n_layers };
+			b.place[b.n++] = (struct model_place){
+				.backend = same, .n_layers = l->part[i].n_layers, .device = l->part[i].device
+			};
 	}
 	if (rc)
 		backends_close(&b);
@@ -128,9 +129,13 @@ void backends_text(const struct model_place *place, uint32_t n, char out[BACKEND
 
 	*out = 0;
 	for (uint32_t i = 0; i < n && at < BACKENDS_TEXT_BYTES; i++) {
-		at += (size_t)snprintf(out + at, BACKENDS_TEXT_BYTES - at, "%s%s", i ? "," : "",
-			backend_name(place[i].backend));
-		if (i + 1 < n && at < BACKENDS_TEXT_BYTES)
-			at += (size_t)snprintf(out + at, BACKENDS_TEXT_BYTES - at, "=%u", place[i].n_layers);
+		char device[16] = "", layers[16] = "";
+
+		if (place[i].device)
+			(void)snprintf(device, sizeof device, ":%u", place[i].device);
+		if (i + 1 < n)
+			(void)snprintf(layers, sizeof layers, "=%u,", place[i].n_layers);
+		at += (size_t)snprintf(out + at, BACKENDS_TEXT_BYTES - at, "%s%s%s",
+			backend_name(place[i].backend), device, layers);
 	}
 }

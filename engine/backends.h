@@ -16,6 +16,7 @@ enum { MODEL_MAX_PARTS = 8, BACKENDS_TEXT_BYTES = 384 };
 struct model_place {
 	struct backend *backend; /* borrowed, outlives the model; one may stand in several places */
 	uint32_t n_layers; /* the next of the model; 0, and only in the last place: those that are left */
+	uint32_t device;   /* for messages */
 };
 
 struct backends_list { /* read, nothing opened */
@@ -39,6 +40,6 @@ void backends_close(struct backends *b); /* zeroed, closed and half-opened ones 
 bool backends_use(const struct backends *b, const char *name);
 void backends_stop_slow_calls(struct backends *b); /* [any thread] */
 
-/* "cpu=15,ref", as opened. */
+/* "cpu=15,ref", as opened; devices but the first with their number. */
 void backends_text(const struct model_place *place, uint32_t n, char out[BACKENDS_TEXT_BYTES]);
 #endif

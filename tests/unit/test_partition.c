@@ -161,11 +161,15 @@ static void equal_parts_share_a_handle(void **st)
 {
 	struct rig r = rig_open("gemma3", "cpu=1,ref=2,cpu", false, TNP_EXACT);
 	struct backends b = r.b;
+	char text[BACKENDS_TEXT_BYTES];
 
 	(void)st;
 	assert_ptr_equal(b.place[0].backend, b.place[2].backend);
 	assert_ptr_not_equal(b.place[0].backend, b.place[1].backend);
 	assert_true(backends_use(&b, "ref") && !backends_use(&b, "null"));
+	b.place[1].device = 255;
+	backends_text(b.place, b.n, text);
+	assert_string_equal(text, "cpu=1,ref:255=2,cpu");
 	rig_close(&r);
 }
 
@@ -554,7 +558,8 @@ static graph_tensor attended(struct sketch *s, graph_tensor x, uint32_t n_in, ui
 }
 
 /* Cut in two; code and words of the refusal, or the parts left for a look. */
-static int sketch_cut(struct sketch *s, graph_tensor out, struct partition *p, struct error *e)
+static int sketch_cut(
+	struct sketch *s, graph_tensor out, uint64_t fail_at, struct partition *p, struct error *e)
 {
 	struct backend *b = NULL;
 	struct model_place place[2];
@@ -565,7 +570,9 @@ static int sketch_cut(struct sketch *s, graph_tensor out, struct partition *p, s
 	place[1] = (struct model_place){ .backend = b };
 	graph_out(s->g, out);
 	*p = (struct partition){ 0 };
+	mem_fail_at(fail_at);
 	rc = partition_cut(p, s->g, place, 2, 2, "sketch", e);
+	mem_fail_at(0);
 	backend_close(b);
 	return rc;
 }
@@ -604,26 +611,34 @@ static void borders_that_cannot_be(void **st)
 			z = attended(&s, y, 1, 0);
 		else if (i == 1)
 			z = scaled(&s, z);
-		if (sketch_cut(&s, z, &p, &e) != TENON_E_UNSUPPORTED || !strstr(e.text, words[i]))
+		if (sketch_cut(&s, z, 0, &p, &e) != TENON_E_UNSUPPORTED || !strstr(e.text, words[i]))
 			fail_msg("%s: %d '%s'", words[i], e.code, e.text);
 		sketch_close(&s, &p);
 	}
+}
+
+/* Attention in each layer. */
+static graph_tensor sketch_attention(struct sketch *s)
+{
+	graph_tensor y = attended(s, s->x, 3, 0);
+
+	graph_scope(s->g, 1, "two");
+	y = attended(s, y, 3, 1);
+	graph_scope(s->g, -1, "head");
+	return scaled(s, y);
 }
 
 /* Slots are counted anew, outputs find their part, the border is one of them. */
 static void a_cut_graph(void **st)
 {
 	struct sketch s = sketch_open();
-	graph_tensor a = attended(&s, s.x, 3, 0), b;
+	graph_tensor out = sketch_attention(&s);
 	struct partition p;
 	struct error e = { 0 };
 	const struct tnp_graph *t;
 
 	(void)st;
-	graph_scope(s.g, 1, "two");
-	b = attended(&s, a, 3, 1);
-	graph_scope(s.g, -1, "head");
-	if (sketch_cut(&s, scaled(&s, b), &p, &e))
+	if (sketch_cut(&s, out, 0, &p, &e))
 		fail_msg("%s", e.text);
 	assert_int_equal(p.n, 2);
 	assert_true(p.part[0].in == TNP_NONE && p.part[1].in == 1);
@@ -637,6 +652,24 @@ static void a_cut_graph(void **st)
 		if (t->attrs[t->nodes[0].attr0 + i].key == TNP_A_SLOT)
 			assert_int_equal(t->attrs[t->nodes[0].attr0 + i].v.i, 0);
 	sketch_close(&s, &p);
+}
+
+static void no_memory_to_cut(void **st)
+{
+	uint64_t n = 0;
+	int rc;
+
+	(void)st;
+	do {
+		struct sketch s = sketch_open();
+		graph_tensor out = sketch_attention(&s);
+		struct partition p;
+
+		rc = sketch_cut(&s, out, ++n, &p, NULL);
+		assert_true(rc == TENON_OK || rc == TENON_E_NOMEM);
+		sketch_close(&s, &p);
+	} while (rc);
+	assert_true(n > 20);
 }
 
 /* ---- faults of a part --------------------------------------------------------------------------------------------------- */
@@ -755,6 +788,7 @@ int main(void)
 		cmocka_unit_test(lists_that_do_not_fit_the_model),
 		cmocka_unit_test(borders_that_cannot_be),
 		cmocka_unit_test(a_cut_graph),
+		cmocka_unit_test(no_memory_to_cut),
 		cmocka_unit_test(a_part_that_fails),
 	};
 
