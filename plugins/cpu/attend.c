@@ -113,12 +113,12 @@ static int32_t clip(uint32_t at, uint32_t key)
 	return at < key ? 0 : at - key > ATTN_TILE ? ATTN_TILE : (int32_t)(at - key);
 }
 
-/* One tile for all rows of the unit, three at a time. */
+/* One tile for all rows of the unit. */
 static void tile_run(const struct view *w, uint32_t key, uint32_t end)
 {
 	const struct attn_shape *s = &w->a->shape;
 	const struct attn_ops *ops = w->l->m->dev->isa->attn;
-	bool direct = w->a->causal && ops->tile_page && w->n_rows <= 2 * ATTN_ROWS;
+	bool direct = w->a->causal && ops->tile_page && w->n_rows <= ATTN_ROWS;
 	struct attn_half half[4] = { { 0 } };
 
 	if (w->a->causal)
@@ -127,9 +127,9 @@ static void tile_run(const struct view *w, uint32_t key, uint32_t end)
 		next_find(w, key, end, half);
 	if (!direct)
 		tile_fill(w, key, half);
-	for (uint32_t r = 0; r < w->n_rows; r += ATTN_ROWS) {
+	for (uint32_t r = 0; r < w->n_rows; r += ops->rows) {
 		int32_t lo[ATTN_ROWS], hi[ATTN_ROWS];
-		uint32_t n = w->n_rows - r < ATTN_ROWS ? w->n_rows - r : ATTN_ROWS;
+		uint32_t n = w->n_rows - r < ops->rows ? w->n_rows - r : ops->rows;
 		bool any = false;
 
 		for (uint32_t i = 0; i < n; i++) {

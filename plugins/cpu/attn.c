@@ -255,6 +255,7 @@ static void base_finish(uint32_t dim, const float *st, float *out)
 }
 
 const struct attn_ops attn_base = {
+	.rows = ATTN_ROWS,
 	.store = base_store,
 	.widen = base_widen,
 	.gather = base_gather,

@@ -19,12 +19,18 @@ EXTRA_plugins_cpu_cpu_la_DEPENDENCIES = plugins/tnp.map
 
 if HOST_X86_64
 noinst_LTLIBRARIES += libcpu_avx2.la
-libcpu_avx2_la_SOURCES = plugins/cpu/elem_avx2.c plugins/cpu/attn_avx2.c plugins/cpu/avx2.h
+libcpu_avx2_la_SOURCES = plugins/cpu/elem_avx2.c plugins/cpu/attn_avx2.c \
+	plugins/cpu/attn_avx2.h plugins/cpu/attn_tile.h plugins/cpu/avx2.h
 libcpu_avx2_la_CFLAGS = $(AM_CFLAGS) -mavx2 -mfma -mf16c
-plugins_cpu_cpu_la_LIBADD += libcpu_avx2.la
+noinst_LTLIBRARIES += libcpu_avx512.la
+libcpu_avx512_la_SOURCES = plugins/cpu/attn_avx512.c
+libcpu_avx512_la_CFLAGS = $(libcpu_avx2_la_CFLAGS) -mavx512f -mavx512bw -mavx512vl
+CPU_ISA_LIBS = libcpu_avx512.la libcpu_avx2.la
+plugins_cpu_cpu_la_LIBADD += $(CPU_ISA_LIBS)
 noinst_PROGRAMS += bench/bench_attn
-bench_bench_attn_SOURCES = bench/bench_attn.c plugins/cpu/attn.c plugins/cpu/half.h
-bench_bench_attn_LDADD = libcpu_avx2.la -lm
+bench_bench_attn_SOURCES = bench/bench_attn.c bench/limits.c bench/limits.h plugins/cpu/attn.c plugins/cpu/half.h
+bench_bench_attn_CFLAGS = $(AM_CFLAGS) -mavx2 -mfma
+bench_bench_attn_LDADD = $(CPU_ISA_LIBS) -lm
 endif
 
 plugins/cpu/.libs/cpu.plugin: $(srcdir)/plugins/cpu/cpu.plugin plugins/cpu/cpu.la
@@ -34,6 +40,11 @@ endif
 EXTRA_DIST += plugins/cpu/cpu.plugin plugins/cpu/README.md
 
 if HAVE_CMOCKA
+check_PROGRAMS += tests/unit/test_attn
+TESTS += tests/unit/test_attn
+tests_unit_test_attn_SOURCES = tests/unit/test_attn.c plugins/cpu/attn.c plugins/cpu/attn.h plugins/cpu/half.h
+tests_unit_test_attn_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_attn_LDADD = $(CPU_ISA_LIBS) $(CMOCKA_LIBS) -lm
 if PLUGIN_CPU
 CPU_TESTS = tests/unit/test_cpu_values tests/unit/test_cpu_invariance tests/unit/test_cpu_errors
 check_PROGRAMS += $(CPU_TESTS)

@@ -19,7 +19,7 @@ const struct cpu_isa cpu_isa_base = { "baseline", &linear_base, &elem_base, &att
 #if defined(__x86_64__)
 const struct cpu_isa cpu_isa_avx2 = { "avx2", &linear_avx2, &elem_avx2, &attn_avx2 };
 const struct cpu_isa cpu_isa_avxvnni = { "avxvnni", &linear_avxvnni, &elem_avx2, &attn_avx2 }; /* same bits */
-const struct cpu_isa cpu_isa_vnni = { "avx512vnni", &linear_vnni, &elem_avx2, &attn_avx2 };    /* same bits */
+const struct cpu_isa cpu_isa_vnni = { "avx512vnni", &linear_vnni, &elem_avx2, &attn_avx512 };  /* same bits */
 #endif
 
 /* ---- helpers --------------------------------------------------------------------------------------- */
