@@ -6,7 +6,7 @@
  *
  *   bench_attn [-t THREADS] [-i avx2|avx512]
  */
-#include "bench/limits.h"
+#include "tools/limits.h"
 #include "plugins/cpu/attn.h"
 #include <getopt.h>
 #include <stdio.h>

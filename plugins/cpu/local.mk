@@ -28,9 +28,9 @@ libcpu_avx512_la_CFLAGS = $(libcpu_avx2_la_CFLAGS) -mavx512f -mavx512bw -mavx512
 CPU_ISA_LIBS = libcpu_avx512.la libcpu_avx2.la
 plugins_cpu_cpu_la_LIBADD += $(CPU_ISA_LIBS)
 noinst_PROGRAMS += bench/bench_attn
-bench_bench_attn_SOURCES = bench/bench_attn.c bench/limits.c bench/limits.h plugins/cpu/attn.c plugins/cpu/half.h
+bench_bench_attn_SOURCES = bench/bench_attn.c plugins/cpu/attn.c plugins/cpu/half.h
 bench_bench_attn_CFLAGS = $(AM_CFLAGS) -mavx2 -mfma
-bench_bench_attn_LDADD = $(CPU_ISA_LIBS) -lm
+bench_bench_attn_LDADD = liblimits.la $(CPU_ISA_LIBS) -lm
 endif
 
 plugins/cpu/.libs/cpu.plugin: $(srcdir)/plugins/cpu/cpu.plugin plugins/cpu/cpu.la
