@@ -188,13 +188,13 @@ static json_t *ledger_json(const struct ledger *l)
 json_t *worker_model_json(const struct model *m)
 {
 	const struct model_info *i = model_info(m);
-	json_t *o = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "arch", i->arch,
-		"name", i->name ? i->name : "", "backend", i->backend, "params", (json_int_t)i->n_params, "context",
-		(json_int_t)i->n_ctx, "context_trained", (json_int_t)i->n_ctx_train, "step_tokens",
-		(json_int_t)i->step_tokens, "step_seqs", (json_int_t)i->step_seqs, "weights_mapped",
-		(json_int_t)i->weights_mapped_bytes, "weights_own", (json_int_t)i->weights_own_bytes,
-		"workspace", (json_int_t)i->workspace_bytes, "kv", (json_int_t)i->kv_bytes, "page_tokens",
-		(json_int_t)i->page_tokens);
+	json_t *o = json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "arch",
+		i->arch, "name", i->name ? i->name : "", "backend", i->backend, "params",
+		(json_int_t)i->n_params, "context", (json_int_t)i->n_ctx, "context_trained",
+		(json_int_t)i->n_ctx_train, "step_tokens", (json_int_t)i->step_tokens, "step_seqs",
+		(json_int_t)i->step_seqs, "weights_mapped", (json_int_t)i->weights_mapped_bytes,
+		"weights_own", (json_int_t)i->weights_own_bytes, "workspace", (json_int_t)i->workspace_bytes,
+		"kv", (json_int_t)i->kv_bytes, "page_tokens", (json_int_t)i->page_tokens);
 
 	(void)json_object_set_new(o, "ledger", ledger_json(model_ledger(m)));
 	return o;

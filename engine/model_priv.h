@@ -12,7 +12,7 @@
 
 struct step_arrays { /* one block, cut by step.c; sizes follow from the limits */
 	void *block;
-	uint64_t bytes; /* of the block */
+	uint64_t bytes;			 /* of the block */
 	int32_t *token, *pos;		 /* [step_tokens] */
 	uint32_t *tok0, *past;		 /* [step_seqs + 1], [step_seqs] */
 	uint32_t *page0[TNP_MAX_GROUPS]; /* [step_seqs + 1] */
@@ -21,7 +21,8 @@ struct step_arrays { /* one block, cut by step.c; sizes follow from the limits *
 	tnp_rc *seq_rc, *part_rc;	 /* [step_seqs] */
 	uint32_t *seq_of;		 /* [step_seqs] index in the caller's array */
 	float *rows;			 /* [step_out][width]: where callers' rows do not lie in one piece */
-	struct tnp_rows *out;		 /* [outputs of the graph]: the rows wanted, then taps and what goes from part to part */
+	struct tnp_rows
+		*out; /* [outputs of the graph]: the rows wanted, then taps and what goes from part to part */
 };
 
 struct model {
@@ -30,7 +31,7 @@ struct model {
 	struct chat_template *template;
 	struct error template_error; /* why there is no template */
 	char *bos, *eos;	     /* texts for the template; NULL: none */
-	struct graph *graph; /* all layers: behind the passes, of a split model before them */
+	struct graph *graph;	     /* all layers: behind the passes, of a split model before them */
 	const struct tnp_graph *g;
 	struct graph_slots slots;
 	struct partition parts;
@@ -42,7 +43,8 @@ struct model {
 	struct pass_report pass_report;
 	uint32_t max_pages; /* of a sequence */
 	uint32_t out_width; /* floats of a row of the output */
-	uint64_t text_bytes; /* tokenizer, template, graph, tables: a guess first, measured once they are there */
+	uint64_t
+		text_bytes; /* tokenizer, template, graph, tables: a guess first, measured once they are there */
 	struct ledger ledger;
 	struct step_arrays step;
 	struct model_tap *taps; /* [n_taps]; output i + 1 of the graph, unless two share one */

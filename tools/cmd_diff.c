@@ -280,9 +280,8 @@ static json_t *side_json(const struct score *s)
 {
 	const struct model_info *i = model_info(s->m);
 
-	return json_pack("{s:s, s:s, s:s, s:s}", "model", gguf_path(model_file(s->m)), "backend",
-		i->backend, "precision", precision_name(i), "kv",
-		gguf_type_name(i->kv_type));
+	return json_pack("{s:s, s:s, s:s, s:s}", "model", gguf_path(model_file(s->m)), "backend", i->backend,
+		"precision", precision_name(i), "kv", gguf_type_name(i->kv_type));
 }
 
 static json_t *parting_json(const struct diff_parting *p)
@@ -340,8 +339,8 @@ static void print_side(const char *name, const struct score *s)
 {
 	const struct model_info *i = model_info(s->m);
 
-	(void)printf("%s: %s, backend %s, %s, KV %s\n", name, gguf_path(model_file(s->m)),
-		i->backend, precision_name(i), gguf_type_name(i->kv_type));
+	(void)printf("%s: %s, backend %s, %s, KV %s\n", name, gguf_path(model_file(s->m)), i->backend,
+		precision_name(i), gguf_type_name(i->kv_type));
 }
 
 static void print_token(const struct diff *d, const char *name, int32_t id)
@@ -379,8 +378,8 @@ static void print_parts(const struct diff *d)
 
 static void print_texts(const struct diff *d)
 {
-	(void)printf("embeddings: relative error %.6f, largest %.4g\n", diff_relative(&d->logits),
-		d->logits.most);
+	(void)printf(
+		"embeddings: relative error %.6f, largest %.4g\n", diff_relative(&d->logits), d->logits.most);
 	(void)printf("mean cosine %.7f, least %.7f of text %u of %llu\n", d->cosine / (double)d->n,
 		d->cosine_least, d->cosine_at + 1, (unsigned long long)d->n);
 }

@@ -201,13 +201,12 @@ static json_t *memory_json(const struct opened *m)
 {
 	const struct model_info *i = model_info(m->model);
 
-	return json_pack("{s:s, s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "backend",
-		i->backend, "context", (int)i->n_ctx, "precision",
-		i->precision == TNP_EXACT ? "exact" : "fast", "kv_type", type_name(i->kv_type),
-		"weights_mapped_bytes", (json_int_t)i->weights_mapped_bytes, "weights_own_bytes",
-		(json_int_t)i->weights_own_bytes, "workspace_bytes", (json_int_t)i->workspace_bytes,
-		"kv_bytes", (json_int_t)i->kv_bytes, "open_peak_bytes", (json_int_t)i->open_peak_bytes,
-		"total_bytes", (json_int_t)total_bytes(i));
+	return json_pack("{s:s, s:i, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "backend", i->backend,
+		"context", (int)i->n_ctx, "precision", i->precision == TNP_EXACT ? "exact" : "fast",
+		"kv_type", type_name(i->kv_type), "weights_mapped_bytes", (json_int_t)i->weights_mapped_bytes,
+		"weights_own_bytes", (json_int_t)i->weights_own_bytes, "workspace_bytes",
+		(json_int_t)i->workspace_bytes, "kv_bytes", (json_int_t)i->kv_bytes, "open_peak_bytes",
+		(json_int_t)i->open_peak_bytes, "total_bytes", (json_int_t)total_bytes(i));
 }
 
 /* The file is described in any case; what keeps it from running goes into "error". */

@@ -11,10 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum {
-	MAX_STEP = 8192,
-	NAME_ROOM = 96
-};
+enum { MAX_STEP = 8192, NAME_ROOM = 96 };
 
 struct shown { /* a graph, or those of the parts one behind the other */
 	const struct graph *g[MODEL_MAX_PARTS];
@@ -424,8 +421,9 @@ static int parse(int argc, char **argv, struct inspect_graph *p)
 
 	if (!status && p->json && p->dot)
 		return cli_usage(cmd, "--dot and --json are two forms; one of them");
-	return !status && p->before && after ? cli_usage(cmd, "--before and --after are two lists; one of them")
-					     : status;
+	return !status && p->before && after
+		? cli_usage(cmd, "--before and --after are two lists; one of them")
+		: status;
 }
 
 int cmd_inspect_graph(int argc, char **argv)

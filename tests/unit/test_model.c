@@ -5,7 +5,6 @@
 #include "tests/unit/tiny.h"
 #include "base/base.h"
 #include "engine/model.h"
-#include <math.h>
 
 enum { N_TOKENS = 90, STEP_TOKENS = 128, STEP_SEQS = 8, STEP_OUT = 100 };
 
@@ -79,19 +78,6 @@ static float *rows_for(struct model *m, uint32_t n)
 	return calloc((size_t)n * model_info(m)->n_vocab, sizeof(float));
 }
 
-/* Root mean square error as a share of the spread of the right values. */
-static double error_of(const float *got, const float *want, size_t n)
-{
-	double err = 0, sum = 0, square = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		err += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
-		sum += want[i];
-		square += (double)want[i] * want[i];
-	}
-	return sqrt(err / (double)n) / sqrt(square / (double)n - sum / (double)n * (sum / (double)n));
-}
-
 static void chunks_and_pages_change_nothing(const char *backend, const char *model, uint32_t precision)
 {
 	static const uint32_t chunk[] = { 1, 7, 16, 33, 90 };
@@ -157,7 +143,7 @@ static void rope_scaling_and_factors_meet(void **st)
 	assert_int_equal(model_open(&o, &m[1], &e), TENON_OK);
 	plain = rows_for(m[1], N_TOKENS);
 	run_chunks(m[1], tokens, N_TOKENS, 32, pages, plain);
-	assert_true(error_of(plain, scaled, n) > 0.01);
+	assert_true(tiny_error(plain, scaled, n) > 0.01);
 	tiny_free(&f);
 	free(scaled);
 	free(factors);
@@ -232,7 +218,7 @@ static void cpu_agrees_with_ref(void **st)
 			double limit = fast ? 0.08 : 0.003, err;
 
 			run_chunks(c[fast], tokens, N_TOKENS, 31, pages, got);
-			err = error_of(got, want, n);
+			err = tiny_error(got, want, n);
 			if (!(err < limit))
 				fail_msg("%s, %s: error %g", model[i], fast ? "fast" : "exact", err);
 			model_close(c[fast]);

@@ -8,7 +8,6 @@
 #include "engine/graph_priv.h"
 #include "engine/model.h"
 #include "engine/partition.h"
-#include <math.h>
 
 enum { N_TOKENS = 90, PAGE = 16, N_PAGES = 6, STEP = 96, SEQS = 6, GROUPS = 2, WINDOW = 32 };
 
@@ -106,19 +105,6 @@ static void run(struct rig *r, const int32_t *tokens, uint32_t past, uint32_t en
 
 static const uint32_t plain[N_PAGES] = { 0, 1, 2, 3, 4, 5 }, mixed[N_PAGES] = { 9, 3, 11, 6, 2, 7 };
 
-/* Root mean square error as a share of the spread of the right values. */
-static double error_of(const float *got, const float *want, size_t n)
-{
-	double err = 0, sum = 0, square = 0;
-
-	for (size_t i = 0; i < n; i++) {
-		err += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
-		sum += want[i];
-		square += (double)want[i] * want[i];
-	}
-	return sqrt(err / (double)n) / sqrt(square / (double)n - sum / (double)n * (sum / (double)n));
-}
-
 /* ---- lists ----------------------------------------------------------------------------------------------------------- */
 
 static void lists_are_read(void **st)
@@ -205,8 +191,8 @@ static void every_border(const char *file, uint32_t precision)
 					fail_msg("%s on %s: other bits than cpu alone, chunks of %u", file,
 						list, chunk[c]);
 			}
-			if (!(error_of(got, right, n) < (precision == TNP_EXACT ? 0.003 : 0.08)))
-				fail_msg("%s on %s: error %g", file, list, error_of(got, right, n));
+			if (!(tiny_error(got, right, n) < (precision == TNP_EXACT ? 0.003 : 0.08)))
+				fail_msg("%s on %s: error %g", file, list, tiny_error(got, right, n));
 			rig_close(&r);
 		}
 	}

@@ -5,6 +5,7 @@
 #define TESTS_TINY_H
 #include "tests/unit/unit.h"
 #include "plugins/plugins.h"
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -39,6 +40,19 @@ static inline void tiny_tokens(int32_t *t, uint32_t n, uint32_t seed)
 		seed = seed * 1664525 + 1013904223;
 		t[i] = (int32_t)(seed >> 16) % 500;
 	}
+}
+
+/* Root mean square error as a share of the spread of the right values. */
+static inline double tiny_error(const float *got, const float *want, size_t n)
+{
+	double err = 0, sum = 0, square = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		err += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
+		sum += want[i];
+		square += (double)want[i] * want[i];
+	}
+	return sqrt(err / (double)n) / sqrt(square / (double)n - sum / (double)n * (sum / (double)n));
 }
 
 struct tiny { /* a file in memory; tiny_save writes it to `path` */
