@@ -189,6 +189,18 @@ static void families(void **state)
 	compare("long", &a, TNP_F16, 32, LONG, 2e-3, 0.05);
 }
 
+/* More than two megabytes of packed weights: threads make a piece each, whose ends lie amid matrices and experts. */
+static void weights_in_several_pieces(void **state)
+{
+	struct drive_arch a = plain;
+
+	(void)state;
+	a.layers = 1, a.d = 416, a.ff = 1001, a.type = TNP_F16;
+	compare("pieces", &a, TNP_F16, 32, 40, 2e-3, 0.05);
+	a.d = 160, a.ff = 520, a.type = TNP_F32, a.experts = 5, a.top_k = 2;
+	compare("pieces of experts", &a, TNP_F16, 32, 40, 2e-3, 0.05);
+}
+
 static void mixtures(void **state)
 {
 	static const uint32_t types[] = { TNP_F32, TNP_F16, TNP_BF16, TNP_Q4_0, TNP_Q4_1, TNP_Q5_0, TNP_Q5_1,
@@ -219,6 +231,7 @@ int main(void)
 		cmocka_unit_test(super_blocks),
 		cmocka_unit_test(heads_and_pages),
 		cmocka_unit_test(families),
+		cmocka_unit_test(weights_in_several_pieces),
 		cmocka_unit_test(mixtures),
 	};
 
