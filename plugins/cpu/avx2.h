@@ -3,14 +3,8 @@
  */
 #ifndef PLUGINS_CPU_AVX2_H
 #define PLUGINS_CPU_AVX2_H
+#include "plugins/cpu/unroll.h"
 #include <immintrin.h>
-
-#define INLINE static inline __attribute__((always_inline))
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
 
 /* 2^x for x <= 0: degree-5 polynomial on [-0.5, 0.5], relative error below 3e-7, exactly 1 at 0; below -126 it is 0. */
 INLINE __m256 exp2_neg(__m256 x)

@@ -2,7 +2,8 @@
 # Matrix products of the CPU plugin: one convenience library for each instruction set, so that nothing built for a
 # newer one can run before the variant is chosen.
 noinst_LTLIBRARIES += liblinear_base.la
-liblinear_base_la_SOURCES = plugins/cpu/linear_base.c plugins/cpu/dequant.c plugins/cpu/dequant.h plugins/cpu/linear.h
+liblinear_base_la_SOURCES = plugins/cpu/linear_base.c plugins/cpu/dequant.c plugins/cpu/dequant.h plugins/cpu/linear.h \
+	plugins/cpu/unroll.h
 LINEAR_LIBS = liblinear_base.la
 
 if HOST_X86_64

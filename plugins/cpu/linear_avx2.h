@@ -11,14 +11,8 @@
 #define PLUGINS_CPU_LINEAR_AVX2_H
 #include "plugins/cpu/dequant.h"
 #include "plugins/cpu/linear.h"
+#include "plugins/cpu/unroll.h"
 #include <immintrin.h>
-
-#define INLINE static inline __attribute__((always_inline))
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
 
 enum {
 	QK = 32,    /* columns of a block                                           */
@@ -188,15 +182,7 @@ INLINE void store_cols(float *c, __m256 v, uint32_t n)
 }
 
 /* ---- the steps that are assembly: compilers re-associate integer sums, hoist loads and then spill ---- */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define LINEAR_NO_ASM 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-#define LINEAR_NO_ASM 1
-#endif
-#endif
-
-#ifdef LINEAR_NO_ASM
+#ifdef CPU_SANITIZED
 INLINE __m256i mac16(__m256i acc, __m256i u, __m256i q)
 {
 	return _mm256_add_epi16(acc, _mm256_maddubs_epi16(u, q));

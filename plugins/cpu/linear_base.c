@@ -5,16 +5,11 @@
  */
 #include "plugins/cpu/dequant.h"
 #include "plugins/cpu/linear.h"
+#include "plugins/cpu/unroll.h"
 #include <string.h>
 
 enum { PANEL = 8, STRETCH = 256, TOKENS = 4 };
-#define K_MAX  (1u << 28)
-#define INLINE static inline __attribute__((always_inline))
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
+#define K_MAX (1u << 28)
 
 typedef float f32x4 __attribute__((vector_size(16)));
 
