@@ -25,6 +25,7 @@ static const char help[] =
 	"      --reps N             repeats (default 5)\n"
 	"      --only LIST          of prefill.N, decode.N, decode.batchS for any N and S (default: prefill.512,decode.128,\n"
 	"                           decode.batch4, .batch8, .batch16, .batch32, prefill.4000)\n"
+	"      --no-limits          do not measure the machine, which takes seconds: no shares of limits then\n"
 	"      --json\n      --help\n\n"
 	"examples:\n"
 	"  tenon bench model --vs llama,openvino --threads 2\n"
@@ -64,7 +65,7 @@ struct run {
 	struct machine limits[LIMIT_SAMPLES];
 	size_t n_limits;
 	json_t *report;
-	bool wide, sweep, json;
+	bool wide, sweep, json, no_limits;
 };
 
 /* ---- our side --------------------------------------------------------------------------------------------------- */
@@ -174,7 +175,11 @@ static void rivals_ask(struct run *r, const struct item *it, size_t k)
 
 static int limits_take(struct run *r, struct error *e)
 {
-	int rc = machine_measure(&r->meter, r->n_threads, r->wide, &r->limits[r->n_limits], e);
+	int rc;
+
+	if (r->no_limits)
+		return TENON_OK;
+	rc = machine_measure(&r->meter, r->n_threads, r->wide, &r->limits[r->n_limits], e);
 
 	r->n_limits += !rc;
 	return rc;
@@ -209,6 +214,8 @@ static void limits_report(struct run *r)
 	char name[32];
 	double v[LIMIT_SAMPLES];
 
+	if (!r->n_limits)
+		return;
 	for (int u = 0; u < MACHINE_UNITS; u++) {
 		if (r->limits[0].gops[u] <= 0)
 			continue;
@@ -296,7 +303,7 @@ static int run_items(struct run *r, struct error *e)
 		return rc;
 	limits_report(r);
 	m = limits_median(r);
-	for (size_t i = 0; i < r->items.n; i++)
+	for (size_t i = 0; i < r->items.n && r->n_limits; i++)
 		if (res[i])
 			shares_report(r, &r->items.at[i], &m, res[i]);
 	return rc;
@@ -363,7 +370,7 @@ static int bench(struct run *r, struct open_options *lo)
 
 /* ---- options -------------------------------------------------------------------------------------------------------- */
 
-enum { OPT_VS = 0x300, OPT_REPS, OPT_ONLY, OPT_SWEEP, OPT_JSON };
+enum { OPT_VS = 0x300, OPT_REPS, OPT_ONLY, OPT_SWEEP, OPT_NO_LIMITS, OPT_JSON };
 static const char *const cmd = "tenon bench model";
 
 static bool parse_vs(struct run *r, const char *list)
@@ -404,6 +411,8 @@ static bool take(struct run *r, struct open_options *lo, int c)
 		return items_parse(cmd, optarg, &r->items);
 	case OPT_SWEEP:
 		return r->sweep = true;
+	case OPT_NO_LIMITS:
+		return r->no_limits = true;
 	case OPT_JSON:
 		return r->json = true;
 	}
@@ -414,7 +423,8 @@ int cmd_bench_model(int argc, char **argv)
 {
 	static const struct option longs[] = { OPEN_MODEL_LONGS, { "vs", 1, NULL, OPT_VS },
 		{ "reps", 1, NULL, OPT_REPS }, { "only", 1, NULL, OPT_ONLY }, { "sweep", 0, NULL, OPT_SWEEP },
-		{ "json", 0, NULL, OPT_JSON }, { "help", 0, NULL, 'h' }, { 0 } };
+		{ "no-limits", 0, NULL, OPT_NO_LIMITS }, { "json", 0, NULL, OPT_JSON },
+		{ "help", 0, NULL, 'h' }, { 0 } };
 	struct open_options lo = { .model = "smollm2-135m" };
 	struct run r = { .reps = 5 };
 	int c;

@@ -16,6 +16,7 @@ TENON_LIBS += libquant.la $(MODEL_LIBS)
 tenon_SOURCES += tools/cmd_embed.c tools/cmd_bench_embed.c tools/embed.c tools/embed.h tools/embed_session.c
 tenon_SOURCES += tools/cmd_bench_model.c tools/peer.c tools/peer.h tools/drive.c tools/drive.h tools/machine.c tools/machine.h \
 	tools/bench_model_items.c tools/bench_model_items.h
+tenon_SOURCES += tools/cmd_profile.c tools/profile.c tools/profile.h tools/profile_report.c tools/profile_trace.c tools/roofline.c tools/roofline.h
 tenon_SOURCES += tools/cmd_bench_ipc.c tools/bench_ipc.h tools/bench_ipc_local.c tools/bench_ipc_daemon.c
 tenon_SOURCES += tools/session.c tools/session.h tools/gen.c tools/gen.h tools/cmd_generate.c tools/cmd_run.c tools/cmd_ping.c \
 	tools/cmd_bench_start.c
@@ -58,8 +59,8 @@ tests_unit_test_load_CPPFLAGS = $(tenon_CPPFLAGS)
 tests_unit_test_load_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_load_LDADD = $(MODEL_LIBS) $(CLIENT_LIBS) $(BASE_LIBS) $(JANSSON_LIBS) $(ZMQ_LIBS) $(CMOCKA_LIBS) -lm
 endif
-dist_check_SCRIPTS += tests/cli/bench-model
-TESTS += tests/cli/bench-model
+dist_check_SCRIPTS += tests/cli/bench-model tests/cli/profile
+TESTS += tests/cli/bench-model tests/cli/profile
 dist_check_SCRIPTS += tests/cli/generate
 TESTS += tests/cli/generate
 dist_check_SCRIPTS += tests/cli/bench-load tests/cli/bench-prefix

@@ -94,7 +94,7 @@ static double at_x(struct scale s, double x)
 }
 static double at_y(struct scale s, double y) { return TOP + (s.hi - log10(y)) / (s.hi - s.lo) * PANEL; }
 
-static void put_text(struct buf *out, double x, double y, const char *attributes, const char *text)
+void plot_text(struct buf *out, double x, double y, const char *attributes, const char *text)
 {
 	(void)buf_printf(out, "<text x=\"%.1f\" y=\"%.1f\" %s>", x, y, attributes);
 	for (; *text; text++) {
@@ -122,9 +122,9 @@ static void put_x_axis(const struct plot_panel *p, struct scale x, struct buf *o
 
 	for (double v = 0; v <= x.hi + step / 1e6; v += step) {
 		(void)snprintf(text, sizeof text, "%g", v);
-		put_text(out, at_x(x, v), TOP + PANEL + 18, "text-anchor=\"middle\"", text);
+		plot_text(out, at_x(x, v), TOP + PANEL + 18, "text-anchor=\"middle\"", text);
 	}
-	put_text(out, (LEFT + WIDTH - RIGHT) / 2.0, TOP + PANEL + 38, "text-anchor=\"middle\"", p->x_label);
+	plot_text(out, (LEFT + WIDTH - RIGHT) / 2.0, TOP + PANEL + 38, "text-anchor=\"middle\"", p->x_label);
 }
 
 static void put_y_axis(const struct plot_panel *p, struct scale y, struct buf *out)
@@ -138,10 +138,10 @@ static void put_y_axis(const struct plot_panel *p, struct scale y, struct buf *o
 				LEFT, WIDTH - RIGHT, at_y(y, m * pow(10, d)), at_y(y, m * pow(10, d)),
 				m == 1 ? "0.25" : "0.06");
 		(void)snprintf(text, sizeof text, "%g", pow(10, d));
-		put_text(out, LEFT - 8, at_y(y, pow(10, d)) + 4, "text-anchor=\"end\"", text);
+		plot_text(out, LEFT - 8, at_y(y, pow(10, d)) + 4, "text-anchor=\"end\"", text);
 	}
 	(void)buf_printf(out, "<g transform=\"translate(20 %.1f) rotate(-90)\">\n", TOP + PANEL / 2.0);
-	put_text(out, 0, 0, "text-anchor=\"middle\"", p->y_label);
+	plot_text(out, 0, 0, "text-anchor=\"middle\"", p->y_label);
 	(void)buf_puts(out, "</g>\n");
 }
 
@@ -164,14 +164,14 @@ static void put_key(const struct plot_panel *p, struct buf *out)
 
 	for (uint32_t i = 0; i < p->n_series; i++) {
 		put_mark(&p->series[i], x + 5, y - 4, out);
-		put_text(out, x + 15, y, "", p->series[i].name);
+		plot_text(out, x + 15, y, "", p->series[i].name);
 		x += 32 + 6.6 * (double)strlen(p->series[i].name);
 	}
 	for (uint32_t i = 0; i < p->n_bands_kinds; i++) {
 		(void)buf_printf(out,
 			"<rect x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"12\" fill=\"%s\" stroke=\"#888\"/>\n",
 			x, y - 10, p->band_color[i]);
-		put_text(out, x + 17, y, "", p->band_name[i]);
+		plot_text(out, x + 17, y, "", p->band_name[i]);
 		x += 34 + 6.6 * (double)strlen(p->band_name[i]);
 	}
 }
@@ -187,7 +187,7 @@ static void put_panel(const struct plot_panel *p, struct scale x, struct scale y
 				at_x(x, b.from), TOP, at_x(x, b.to) - at_x(x, b.from), PANEL,
 				p->band_color[b.kind]);
 	}
-	put_text(out, LEFT, 22, "font-size=\"15\" font-weight=\"bold\"", p->title);
+	plot_text(out, LEFT, 22, "font-size=\"15\" font-weight=\"bold\"", p->title);
 	put_key(p, out);
 	put_y_axis(p, y, out);
 	put_x_axis(p, x, out);

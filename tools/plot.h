@@ -22,6 +22,8 @@ void plot_panel_init(struct plot_panel *p);
 void plot_panel_finish(struct plot_panel *p);
 void plot_add(struct plot_panel *p, double x, double y, uint32_t series);
 void plot_shade(struct plot_panel *p, double from, double to, uint32_t kind);
+/* A text element at (x, y), what would be a tag in it escaped. */
+void plot_text(struct buf *out, double x, double y, const char *attributes, const char *text);
 /* Panels below each other with the same scales; y is logarithmic. */
 int plot_svg(const struct plot_panel *panels, size_t n, struct buf *out, struct error *e);
 int plot_write(const struct plot_panel *panels, size_t n, const char *path, struct error *e);

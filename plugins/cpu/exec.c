@@ -6,17 +6,8 @@
 #include "model.h"
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { ROWS_PIECE = 12, LANE_PIECES = 8, PIECE_BYTES = 32 << 10, TAPER = 4, GROUP_FLOATS = 8192 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* ---- activations of a product ------------------------------------------------------------------ */
 static uint64_t act_bytes(const struct lane *l, uint32_t class, uint32_t m, uint32_t k)
@@ -283,7 +274,7 @@ static void stages_make(struct tnp_model *m)
 		lane_whole(&m->lane[i]);
 	if (p->n_ropes)
 		rows_stage(m, 0, STAGE_ROPES, m->step.n[SPACE_TOKENS]);
-	groups = m->times ? 0 : groups_make(m);
+	groups = m->profile ? 0 : groups_make(m);
 	if (groups)
 		stage_add(m, 0, STAGE_GROUP, false, groups, 1);
 	for (uint32_t i = 0; i < p->n_phases && !groups; i++)
@@ -384,8 +375,8 @@ static void piece_run(void *arg, uint32_t thread, uint32_t stage, uint32_t piece
 	uint32_t rows = s->kind == STAGE_ROPES ? m->step.n[SPACE_TOKENS] : m->step.n[ph->space];
 	uint32_t r0 = piece * s->size, r1 = rows - r0 < s->size ? rows : r0 + s->size;
 
-	if (m->times && piece == 0 && !m->times[s->phase])
-		m->times[s->phase] = now_ns();
+	if (m->profile)
+		profile_begin(m->profile, thread, stage);
 	l->phase = s->phase;
 	l->alone = s->alone;
 	switch (s->kind) {
@@ -408,6 +399,8 @@ static void piece_run(void *arg, uint32_t thread, uint32_t stage, uint32_t piece
 	default:
 		main_piece(l, ph, s, piece);
 	}
+	if (m->profile)
+		profile_end(m->profile, thread, stage);
 }
 
 /* ---- values that live outside the arena -------------------------------------------------------------- */
@@ -476,18 +469,6 @@ static void outs_copy(struct tnp_model *m, bool spilled)
 	}
 }
 
-/* A phase ends where the next one begins; one without rows takes no time. */
-static void times_finish(struct tnp_model *m)
-{
-	uint64_t end = now_ns();
-
-	m->times[m->plan->n_phases] = end;
-	for (uint32_t i = m->plan->n_phases; i-- > 0; end = m->times[i])
-		if (!m->times[i])
-			m->times[i] = end;
-	m->profiled = true;
-}
-
 tnp_rc exec_step(struct tnp_model *m, struct tnp_error *e)
 {
 	bool whole = m->step.n[SPACE_SEQS] == m->step.b->n_seqs;
@@ -495,15 +476,15 @@ tnp_rc exec_step(struct tnp_model *m, struct tnp_error *e)
 
 	if (!whole && !spill)
 		return cpu_fail(e, TNP_E_NOMEM, 0, "batch: no memory to leave out the sequences that failed");
-	if (m->times)
-		memset(m->times, 0, (m->plan->n_phases + 1) * sizeof *m->times);
+	if (m->profile)
+		profile_start(m->profile);
 	m->stage_base += m->n_stages;
 	stages_make(m);
 	refs_bind(m, spill);
 	pool_run(m->dev->pool, piece_run, m, m->pieces, m->n_stages);
 	outs_copy(m, spill != NULL);
-	if (m->times)
-		times_finish(m);
+	if (m->profile)
+		profile_finish(m->profile);
 	free(spill);
 	return TNP_OK;
 }

@@ -9,7 +9,7 @@ noinst_DATA += plugins/cpu/.libs/cpu.plugin
 plugins_cpu_cpu_la_SOURCES = plugins/cpu/plugin.c plugins/cpu/cpu.h plugins/cpu/cpus.c plugins/cpu/cpus.h \
 	plugins/cpu/pool.c plugins/cpu/pool.h plugins/cpu/graph.c plugins/cpu/graph.h plugins/cpu/plan.c \
 	plugins/cpu/plan.h plugins/cpu/model.c plugins/cpu/model.h plugins/cpu/kv.c plugins/cpu/batch.c \
-	plugins/cpu/exec.c plugins/cpu/groups.c plugins/cpu/experts.c plugins/cpu/plan_experts.c plugins/cpu/plan_memory.c plugins/cpu/plan_priv.h plugins/cpu/rows.c plugins/cpu/attend.c plugins/cpu/elem.c plugins/cpu/elem.h \
+	plugins/cpu/exec.c plugins/cpu/profile.c plugins/cpu/groups.c plugins/cpu/experts.c plugins/cpu/plan_experts.c plugins/cpu/plan_memory.c plugins/cpu/plan_priv.h plugins/cpu/rows.c plugins/cpu/attend.c plugins/cpu/elem.c plugins/cpu/elem.h \
 	plugins/cpu/attn.c plugins/cpu/attn.h plugins/cpu/half.h
 plugins_cpu_cpu_la_CFLAGS = $(AM_CFLAGS) -pthread
 plugins_cpu_cpu_la_LDFLAGS = $(AM_LDFLAGS) -module -avoid-version -shared \

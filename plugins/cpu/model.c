@@ -332,7 +332,7 @@ void model_close(struct tnp_model *m)
 	free(m->group);
 	free(m->stage);
 	free(m->pieces);
-	free(m->times);
+	free(m->profile);
 	plan_free(m->plan);
 	free(m);
 }
@@ -358,30 +358,4 @@ tnp_rc model_batch(struct tnp_model *m, struct tnp_kv *k, const struct tnp_batch
 		return rc;
 	*ticket = ++m->dev->next_ticket;
 	return TNP_OK;
-}
-
-/* One row a phase of the last step, under its main node's number. */
-tnp_rc model_profile(
-	struct tnp_model *m, uint32_t on, struct tnp_timing *rows, uint32_t *n, struct tnp_error *e)
-{
-	uint32_t room, have;
-
-	if (!m)
-		return cpu_fail(e, TNP_E_INVALID, 0, "profile: NULL argument");
-	have = m->times && m->profiled ? m->plan->n_phases : 0;
-	if (n) {
-		room = rows ? *n : 0;
-		*n = have;
-		for (uint32_t i = 0; i < have && i < room; i++)
-			rows[i] = (struct tnp_timing){ m->plan->phases[i].node, 0, m->times[i],
-				m->times[i + 1] };
-	}
-	if (!on) {
-		free(m->times);
-		m->times = NULL;
-	} else if (!m->times) {
-		m->times = calloc((size_t)m->plan->n_phases + 1, sizeof *m->times);
-	}
-	m->profiled = m->profiled && m->times;
-	return on && !m->times ? cpu_fail(e, TNP_E_NOMEM, 0, "profile: no memory") : TNP_OK;
 }

@@ -53,6 +53,7 @@ struct group { /* sequences [seq0, seq1) */
 };
 
 struct lane;
+struct profile;
 struct tnp_model {
 	struct tnp_dev *dev;
 	struct tnp_graph g;
@@ -71,8 +72,7 @@ struct tnp_model {
 	uint32_t n_stages;
 	uint64_t stage_base; /* stages of all steps before */
 	struct step step;
-	uint64_t *times; /* [n_phases + 1] or NULL: not profiling */
-	bool profiled;	 /* times are of a finished step */
+	struct profile *profile; /* NULL: times are not taken */
 };
 
 struct tnp_kv {
@@ -144,7 +144,13 @@ void experts_sum_row(
 /* exec.c */
 tnp_rc exec_step(struct tnp_model *m, struct tnp_error *e);
 
-/* model.c, kv.c: functions of the table */
+/* profile.c: around the stages of a step, around a thread's pieces of a stage */
+void profile_start(struct profile *p);
+void profile_finish(struct profile *p);
+void profile_begin(struct profile *p, uint32_t lane, uint32_t stage);
+void profile_end(struct profile *p, uint32_t lane, uint32_t stage);
+
+/* model.c, kv.c, profile.c: functions of the table */
 tnp_rc model_check(struct tnp_dev *d, const struct tnp_graph *g, struct tnp_verdict *v, struct tnp_error *e);
 tnp_rc model_sizes(struct tnp_dev *d, const struct tnp_graph *g, const struct tnp_limits *l,
 	struct tnp_sizes *o, struct tnp_error *e);
