@@ -17,11 +17,12 @@ static double ms(uint64_t ns) { return (double)ns / 1e6; }
 
 static json_t *class_json(const struct sched_class_status *c)
 {
-	json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "waiting",
+	json_t *o = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "waiting",
 		INT(c->waiting), "running", INT(c->running), "paused", INT(c->paused), "submitted",
 		INT(c->submitted), "ended", INT(c->ended), "cancelled", INT(c->cancelled), "failed",
 		INT(c->failed), "refused", INT(c->refused), "deadline_missed", INT(c->deadline_missed),
-		"ttft_missed", INT(c->ttft_missed));
+		"ttft_missed", INT(c->ttft_missed), "tpot_tokens", INT(c->tpot_tokens), "tpot_missed",
+		INT(c->tpot_missed));
 	json_t *more = json_pack("{s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:I, s:f}", "preempted",
 		INT(c->preempted), "recomputed_tokens", INT(c->recomputed_tokens), "prompt_tokens",
 		INT(c->prompt_tokens), "cached_tokens", INT(c->cached_tokens), "generated_tokens",

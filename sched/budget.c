@@ -62,7 +62,7 @@ static uint64_t due_next(const struct sched *s, const struct seq *q)
 {
 	uint64_t tpot = tpot_of(s, q);
 
-	return q->last_ns + tpot - MIN_OF(DELIVERY_NS, tpot / 16);
+	return q->told_ns + tpot - MIN_OF(DELIVERY_NS, tpot / 16);
 }
 
 /* What the step may take so that q's next token comes in time, counted from its last one. */
@@ -78,14 +78,30 @@ void late_begin(struct sched *s) { s->late = LATE_FIRST; }
 /* One token that had a target. What is kept back rises with each that comes too late and falls with each that does not,
  * so that in the long run LATE_SHARE of them are too late, whatever the reason: predictions, stolen time, what comes between
  * two steps. Where that could not help nothing is learned. */
-void late_note(struct sched *s, const struct seq *q, uint64_t now)
+static void late_note(struct sched *s, const struct seq *q, uint64_t now)
 {
+	struct sched_class_status *st = &s->st.class[q->traffic_class];
 	double step = MAX_OF(s->late, LATE_LEAST) * LATE_STEP;
 
-	if (q->traffic_class != WIRE_ONLINE || !tpot_of(s, q) || s->crowded)
+	if (!tpot_of(s, q) || !q->told_ns)
+		return;
+	st->tpot_tokens++;
+	st->tpot_missed += now > q->told_ns + tpot_of(s, q);
+	if (q->traffic_class != WIRE_ONLINE || s->crowded)
 		return;
 	s->late += now > due_next(s, q) ? (1 - LATE_SHARE) * step : -LATE_SHARE * step;
 	s->late = MAX_OF(MIN_OF(s->late, LATE_MOST), LATE_LEAST);
+}
+
+/* Tokens of a step leave together when it is done, so gaps are counted from there. (Who ended is not counted.) */
+void late_end(struct sched *s, uint64_t began_ns, uint64_t now)
+{
+	for (struct seq *q = s->running.first; q; q = q->next[SEQ_IN_PLACE]) {
+		if (q->planned_step != s->step_no || q->last_ns < began_ns)
+			continue;
+		late_note(s, q, now);
+		q->told_ns = now;
+	}
 }
 
 /* Least over the planned online decodes: `strict` x alone where there is no target, else the target's rest. */

@@ -157,6 +157,7 @@ size_t sched_list(struct sched *s, struct sched_entry *out, size_t room);
 struct sched_class_status {
 	uint32_t waiting, running, paused; /* running: has a place; paused: neither waits nor runs */
 	uint64_t submitted, ended, cancelled, failed, refused, deadline_missed, ttft_missed;
+	uint64_t tpot_tokens, tpot_missed; /* tokens behind another one with a target; told later than that */
 	uint64_t preempted, recomputed_tokens, prompt_tokens, cached_tokens, generated_tokens;
 	uint64_t wait_ns, ttft_ns, n_ttft; /* sums */
 	uint64_t step_ns;                  /* share of step time by predicted cost */

@@ -148,7 +148,7 @@ bool budget_crowded(const struct sched *s, uint64_t alone_ns, uint64_t now);
 uint64_t budget_prompts(const struct sched *s, uint64_t alone_ns, uint64_t now);
 uint64_t budget_offline(const struct sched *s, uint64_t alone_ns, uint64_t now);
 void late_begin(struct sched *s);
-void late_note(struct sched *s, const struct seq *q, uint64_t now); /* before its last_ns is moved on */
+void late_end(struct sched *s, uint64_t began_ns, uint64_t now); /* after a step that began then */
 uint64_t budget_restore(const struct sched *s);
 uint64_t seq_ttft_deadline(const struct sched *s, const struct seq *q);
 bool seq_ttft_missed(const struct sched *s, const struct seq *q);

@@ -54,7 +54,7 @@ struct seq {
 	uint32_t n_logprobs;
 	struct buf text;     /* released by the emitter, not told yet */
 	uint64_t skip_bytes; /* text of the history that was told by an earlier worker */
-	uint64_t deadline_ns, submitted_ns, started_ns, first_ns, last_ns;
+	uint64_t deadline_ns, submitted_ns, started_ns, first_ns, last_ns, told_ns; /* last: was picked; told: end of that step */
 	uint32_t n_preempted, chunk;	 /* chunk: tokens of this step */
 	uint64_t admission, admitted_ns; /* when it got its place, in order and time */
 	uint64_t planned_step;		 /* last step that it was part of */

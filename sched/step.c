@@ -96,7 +96,7 @@ static void note_first(struct sched *s, struct seq *q)
 static void take_token(struct sched *s, struct seq *q, float *row)
 {
 	struct sampler_logprob lp[1 + WIRE_MAX_LOGPROBS];
-	uint64_t t0 = sched_now(s), now;
+	uint64_t t0 = sched_now(s);
 	enum emit_end end = EMIT_GO_ON;
 	uint32_t from = q->n_tokens;
 	struct error e = { 0 };
@@ -111,10 +111,7 @@ static void take_token(struct sched *s, struct seq *q, float *row)
 		sched_end_error(s, q, rc, e.text);
 		return;
 	}
-	now = sched_now(s);
-	if (q->answered)
-		late_note(s, q, now);
-	q->last_ns = now;
+	q->last_ns = sched_now(s);
 	q->time.postprocess_ns += q->last_ns - t0;
 	if (!q->answered)
 		note_first(s, q);
@@ -266,6 +263,7 @@ int sched_step(struct sched *s, struct error *e)
 			s->plan[i].rc = rc;
 		take_result(s, s->planned[i], &s->plan[i], t1);
 	}
+	late_end(s, t0, sched_now(s));
 	account(s, sched_now(s) - t0, served); /* picking tokens is part of what the next one waits for */
 	return TENON_OK;
 }
