@@ -71,5 +71,7 @@ struct linear_ops {
 extern const struct linear_ops linear_base;
 #if defined(__x86_64__)
 extern const struct linear_ops linear_avx2, linear_avxvnni, linear_vnni;
+#elif defined(__aarch64__)
+extern const struct linear_ops linear_neon;
 #endif
 #endif

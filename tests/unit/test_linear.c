@@ -10,6 +10,9 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
@@ -95,6 +98,9 @@ static void variants_find(void)
 		have[n++] = &linear_vnni;
 	if (avxvnni_runs())
 		have[n++] = &linear_avxvnni;
+#elif defined(__aarch64__)
+	if (getauxval(AT_HWCAP) & HWCAP_ASIMDDP)
+		have[n++] = &linear_neon;
 #endif
 }
 
