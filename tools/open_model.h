@@ -43,7 +43,7 @@ enum { OPT_BACKEND = 0x200, OPT_PRECISION, OPT_KV, OPT_THREADS, OPT_ISA, OPT_PAS
 	"                           of each, as in cpu=15,ref: the first 15 on cpu, the others on ref\n"       \
 	"      --precision P        fast (activations may be quantised; default) or exact (floats)\n"        \
 	"      --kv TYPE            keys and values as f32, f16 (default), q8_0 or q4_0\n"                   \
-	"      --isa NAME           instructions the backend may use (cpu: baseline, avx2, avxvnni, avx512vnni)\n" \
+	"      --isa NAME           instructions the backend may use (cpu: baseline, avx2, avx512vnni, ...)\n" \
 	"      --threads N          compute threads of the backend (default: what this process may use)\n"       \
 	"      --passes LIST        graph passes off and on, as in -fuse_qkv,-layout (default: all on)\n"
 

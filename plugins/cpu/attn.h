@@ -82,6 +82,8 @@ struct attn_ops {
 extern const struct attn_ops attn_base;
 #if defined(__x86_64__)
 extern const struct attn_ops attn_avx2, attn_avx512;
+#elif defined(__aarch64__)
+extern const struct attn_ops attn_neon;
 #endif
 
 static inline void attn_state_init(float *st, uint32_t pad)

@@ -28,7 +28,7 @@ struct tnp_dev {
 	uint64_t next_ticket;
 };
 
-extern const struct cpu_isa cpu_isa_base, cpu_isa_avx2, cpu_isa_avxvnni, cpu_isa_vnni;
+extern const struct cpu_isa cpu_isa_base, cpu_isa_avx2, cpu_isa_avxvnni, cpu_isa_vnni, cpu_isa_neon;
 
 /* ---- plugin.c ---- */
 const char *cpu_config(const char *key); /* NULL when not set */

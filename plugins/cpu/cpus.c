@@ -10,6 +10,9 @@
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 /* Start of the file as a string; false if it cannot be read. */
@@ -140,6 +143,7 @@ static uint64_t xcr0(void)
 	return (uint64_t)hi << 32 | lo;
 }
 
+bool cpus_have_dotprod(void) { return false; }
 bool cpus_have_avx2(void)
 {
 	const uint32_t want1 = bit_FMA | bit_F16C | bit_AVX | bit_OSXSAVE;
@@ -188,6 +192,11 @@ void cpus_name(char *out, size_t n)
 bool cpus_have_avx2(void) { return false; }
 bool cpus_have_avxvnni(void) { return false; }
 bool cpus_have_vnni(void) { return false; }
+#if defined(__aarch64__)
+bool cpus_have_dotprod(void) { return getauxval(AT_HWCAP) & HWCAP_ASIMDDP; }
+#else
+bool cpus_have_dotprod(void) { return false; }
+#endif
 void cpus_name(char *out, size_t n) { (void)path_join(out, n, "CPU", "", ""); }
 #endif
 

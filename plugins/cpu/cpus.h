@@ -11,6 +11,7 @@
 uint32_t cpus_usable(void);	     /* affinity mask cut by the cgroup's quota; at least 1 */
 bool cpus_have_avx2(void);	     /* AVX2, FMA and F16C, and the OS saves the registers   */
 bool cpus_have_avxvnni(void);	     /* the same and AVX-VNNI                               */
+bool cpus_have_dotprod(void);	     /* NEON with sdot                                       */
 bool cpus_have_vnni(void);	     /* AVX2 and AVX-512 F, BW, VL and VNNI                 */
 void cpus_name(char *out, size_t n); /* brand string                                         */
 uint64_t cpus_mem_total(void);

@@ -87,7 +87,7 @@ static float act_one(uint32_t act, float x)
 	case TNP_ACT_GELU_ERF:
 		return 0.5f * x * erfcf(-0.70710678f * x);
 	case TNP_ACT_RELU:
-		return x > 0 ? x : 0;
+		return x < 0 ? 0 : x; /* NaN stays */
 	default:
 		return x;
 	}

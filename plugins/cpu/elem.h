@@ -29,5 +29,7 @@ struct elem_ops {
 extern const struct elem_ops elem_base;
 #if defined(__x86_64__)
 extern const struct elem_ops elem_avx2;
+#elif defined(__aarch64__)
+extern const struct elem_ops elem_neon;
 #endif
 #endif

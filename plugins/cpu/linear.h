@@ -36,7 +36,7 @@ struct linear_weight {
 };
 
 struct linear_ops {
-	const char *isa; /* "baseline", "avx2", "avxvnni", "avx512vnni" */
+	const char *isa; /* "baseline", "avx2", "avxvnni", "avx512vnni", "neon-dotprod" */
 	/* Class for a product, or ACT_N_CLASSES when this variant does not take it. Pure. */
 	uint32_t (*act_class)(uint32_t type, uint32_t precision, uint32_t n, uint32_t k);
 	/* Bytes of the packed form; 0: the file's bytes are used in place. */
@@ -66,8 +66,9 @@ struct linear_ops {
 	void (*row_f32)(uint32_t type, const void *src, uint32_t k, uint64_t row, float *out);
 };
 
-/* The variants built in; all but the first are there on x86-64 only. linear_avx2 needs AVX2, FMA and F16C;
- * linear_avxvnni AVX-VNNI as well, linear_vnni AVX-512 F, BW, VL and VNNI; both give the bits of linear_avx2. */
+/* The variants built in: the first everywhere, the others for their processors. linear_avx2 needs AVX2, FMA and F16C;
+ * linear_avxvnni AVX-VNNI as well, linear_vnni AVX-512 F, BW, VL and VNNI; both give the bits of linear_avx2.
+ * linear_neon needs NEON with dot products (sdot). */
 extern const struct linear_ops linear_base;
 #if defined(__x86_64__)
 extern const struct linear_ops linear_avx2, linear_avxvnni, linear_vnni;

@@ -25,6 +25,14 @@ liblinear_avxvnni_la_CFLAGS = $(liblinear_avx2_la_CFLAGS) -mavxvnni
 LINEAR_LIBS += liblinear_vnni.la liblinear_avxvnni.la liblinear_avx2.la
 endif
 
+if HOST_AARCH64
+noinst_LTLIBRARIES += liblinear_neon.la
+liblinear_neon_la_SOURCES = plugins/cpu/linear_neon.c plugins/cpu/linear_neon_pack.c plugins/cpu/linear_neon.h
+liblinear_neon_la_CFLAGS = $(AM_CFLAGS) -march=armv8.2-a+dotprod -ffp-contract=off
+LINEAR_LIBS += liblinear_neon.la
+endif
+EXTRA_DIST += plugins/cpu/linear_neon.c plugins/cpu/linear_neon_pack.c plugins/cpu/linear_neon.h
+
 if HAVE_CMOCKA
 check_PROGRAMS += tests/unit/test_linear
 TESTS += tests/unit/test_linear

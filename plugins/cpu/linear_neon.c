@@ -10,9 +10,9 @@
 #include "plugins/cpu/linear_neon.h"
 
 enum {
-	KC = 48,	   /* blocks of a stretch that is unpacked at a time                    */
-	DIRECT_MAX = 8,	   /* tokens up to which panels are read directly                       */
-	PART_TOKENS = 256, /* tokens whose partial sums are kept between stretches              */
+	KC = 48,	    /* blocks of a stretch that is unpacked at a time                    */
+	DIRECT_MAX = 8,	    /* tokens up to which panels are read directly                       */
+	PART_TOKENS = 256,  /* tokens whose partial sums are kept between stretches              */
 	L2_ACT = 256 << 10, /* bytes of activations that should stay in L2                       */
 	SCR_BYTES = 20 << 10,
 	R_MAX = 4, /* panels at a time of one token in floats: two fma chains are too few */
@@ -120,7 +120,8 @@ INLINE uint8x16_t field(const uint8_t *p, int shift, int bits)
 {
 	const uint8x16_t v = vld1q_u8(p);
 
-	return vandq_u8(shift ? vshlq_u8(v, vdupq_n_s8((int8_t)-shift)) : v, vdupq_n_u8((uint8_t)((1 << bits) - 1)));
+	return vandq_u8(
+		shift ? vshlq_u8(v, vdupq_n_s8((int8_t)-shift)) : v, vdupq_n_u8((uint8_t)((1 << bits) - 1)));
 }
 
 /* Group g of rows 4r .. 4r + 3 of the block whose codes begin at q, zero point taken off. */
@@ -145,14 +146,15 @@ INLINE int8x16_t codes(uint32_t type, const uint8_t *q, int g, int r)
 		u = vorrq_u8(u, vshlq_n_u8(field(q + 128, g, 1), 4));
 	if (type == TNP_Q6_K)
 		u = vorrq_u8(u, vshlq_n_u8(field(q + 128 + 32 * h, 2 * v, 2), 4));
-	zero = type == TNP_Q4_0 ? 8 : type == TNP_Q5_0 ? 16 : type == TNP_Q3_K ? 4 : type == TNP_Q6_K ? 32 : 0;
+	zero = type == TNP_Q4_0	   ? 8
+		: type == TNP_Q5_0 ? 16
+		: type == TNP_Q3_K ? 4
+		: type == TNP_Q6_K ? 32
+				   : 0;
 	return zero ? vsubq_s8(vreinterpretq_s8_u8(u), vdupq_n_s8(zero)) : vreinterpretq_s8_u8(u);
 }
 
-INLINE float32x4_t halves_f32(const uint8_t *p)
-{
-	return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));
-}
+INLINE float32x4_t halves_f32(const uint8_t *p) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p))); }
 /* Four bytes & mask. */
 INLINE float32x4_t bytes_u8(const uint8_t *p, int shift, int bits)
 {
@@ -428,7 +430,9 @@ static void panel_run(const struct job *j, uint32_t n, uint32_t jn, uint32_t i0,
 static void many_run(const struct job *j, uint32_t m, uint32_t n0, uint32_t n1)
 {
 	const size_t fit = L2_ACT / j->lda;
-	const uint32_t step = fit < 32 ? 32 : fit > PART_TOKENS ? PART_TOKENS : (uint32_t)fit / TILE_T * TILE_T;
+	const uint32_t step = fit < 32 ? 32
+		: fit > PART_TOKENS    ? PART_TOKENS
+				       : (uint32_t)fit / TILE_T * TILE_T;
 
 	for (uint32_t i = 0; i < m; i += step)
 		for (uint32_t n = n0; n < n1; n += PANEL)
@@ -448,15 +452,15 @@ INLINE void load_codes(
 		for (int r = 0; r < 2; r++)
 			UNROLL
 		for (int g = 0; g < 8; g++) {
-			const int32x4_t c = vreinterpretq_s32_s8(
-				codes(type, chunk + in * type_codes(type), g, r));
+			const int32x4_t c =
+				vreinterpretq_s32_s8(codes(type, chunk + in * type_codes(type), g, r));
 			float32x4_t d, m = vdupq_n_f32(0);
 
 			scales(type, chunk, in, g / 4, r, &d, &m);
 			UNROLL
 			for (int j = 0; j < 4; j++) {
-				const float32x4_t u = vcvtq_f32_s32(vshlq_s32(
-					vshlq_s32(c, vdupq_n_s32(24 - 8 * j)), vdupq_n_s32(-24)));
+				const float32x4_t u = vcvtq_f32_s32(
+					vshlq_s32(vshlq_s32(c, vdupq_n_s32(24 - 8 * j)), vdupq_n_s32(-24)));
 
 				vst1q_f32(out + (size_t)(4 * g + j) * stride + 4 * r,
 					has_min(type) ? vfmaq_f32(m, d, u) : vmulq_f32(d, u));
@@ -501,7 +505,8 @@ typedef void load_fn(const uint8_t *panel, uint32_t k0, uint32_t kn, float *out,
 	}
 TYPES(LOAD_FN)
 #define LOAD_ROW(type, form) [type] = load_##type,
-static load_fn *const loads[] = { TYPES(LOAD_ROW) LOAD_ROW(TNP_F32, ) LOAD_ROW(TNP_F16, ) LOAD_ROW(TNP_BF16, ) };
+static load_fn *const loads[] = { TYPES(LOAD_ROW) LOAD_ROW(TNP_F32, ) LOAD_ROW(TNP_F16, )
+		LOAD_ROW(TNP_BF16, ) };
 
 /* R panels x T tokens; sums f[T][R][8]. */
 INLINE void tile_f32(

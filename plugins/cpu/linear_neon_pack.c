@@ -231,8 +231,7 @@ static void i8_block(const float *x, float step, int8_t *out)
 	int32_t sum[2];
 
 	for (int h = 0; h < 2; h++, x += 16) {
-		const int8x16_t q =
-			vcombine_s8(vqmovn_s16(rounded(x, by)), vqmovn_s16(rounded(x + 8, by)));
+		const int8x16_t q = vcombine_s8(vqmovn_s16(rounded(x, by)), vqmovn_s16(rounded(x + 8, by)));
 		const int8x16_t kept = vmaxq_s8(q, vdupq_n_s8(-127));
 
 		vst1q_s8(out + 16 * h, kept);

@@ -33,10 +33,15 @@ bench_bench_attn_CFLAGS = $(AM_CFLAGS) -mavx2 -mfma
 bench_bench_attn_LDADD = liblimits.la $(CPU_ISA_LIBS) -lm
 endif
 
+if HOST_AARCH64
+plugins_cpu_cpu_la_SOURCES += plugins/cpu/elem_neon.c plugins/cpu/attn_neon.c plugins/cpu/neon.h
+endif
+
 plugins/cpu/.libs/cpu.plugin: $(srcdir)/plugins/cpu/cpu.plugin plugins/cpu/cpu.la
 	$(AM_V_GEN)cp $(srcdir)/plugins/cpu/cpu.plugin $@
 CLEANFILES += plugins/cpu/.libs/cpu.plugin
 endif
+EXTRA_DIST += plugins/cpu/elem_neon.c plugins/cpu/attn_neon.c plugins/cpu/neon.h
 EXTRA_DIST += plugins/cpu/cpu.plugin plugins/cpu/README.md
 
 if HAVE_CMOCKA
@@ -46,6 +51,17 @@ tests_unit_test_attn_SOURCES = tests/unit/test_attn.c plugins/cpu/attn.c plugins
 tests_unit_test_attn_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_attn_LDADD = $(CPU_ISA_LIBS) $(CMOCKA_LIBS) -lm
 if PLUGIN_CPU
+check_PROGRAMS += tests/unit/test_kernels
+TESTS += tests/unit/test_kernels
+tests_unit_test_kernels_SOURCES = tests/unit/test_kernels.c plugins/cpu/elem.c plugins/cpu/attn.c
+tests_unit_test_kernels_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_kernels_LDADD = $(CMOCKA_LIBS) -lm
+if HOST_X86_64
+tests_unit_test_kernels_LDADD += libcpu_avx2.la
+endif
+if HOST_AARCH64
+tests_unit_test_kernels_SOURCES += plugins/cpu/elem_neon.c plugins/cpu/attn_neon.c
+endif
 CPU_TESTS = tests/unit/test_cpu_values tests/unit/test_cpu_invariance tests/unit/test_cpu_errors
 check_PROGRAMS += $(CPU_TESTS)
 TESTS += $(CPU_TESTS)

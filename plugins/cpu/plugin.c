@@ -20,6 +20,8 @@ const struct cpu_isa cpu_isa_base = { "baseline", &linear_base, &elem_base, &att
 const struct cpu_isa cpu_isa_avx2 = { "avx2", &linear_avx2, &elem_avx2, &attn_avx2 };
 const struct cpu_isa cpu_isa_avxvnni = { "avxvnni", &linear_avxvnni, &elem_avx2, &attn_avx2 }; /* same bits */
 const struct cpu_isa cpu_isa_vnni = { "avx512vnni", &linear_vnni, &elem_avx2, &attn_avx512 };  /* same bits */
+#elif defined(__aarch64__)
+const struct cpu_isa cpu_isa_neon = { "neon-dotprod", &linear_neon, &elem_neon, &attn_neon };
 #endif
 
 /* ---- helpers --------------------------------------------------------------------------------------- */
@@ -161,12 +163,16 @@ static const struct isa_choice {
 	{ &cpu_isa_vnni, cpus_have_vnni },
 	{ &cpu_isa_avxvnni, cpus_have_avxvnni },
 	{ &cpu_isa_avx2, cpus_have_avx2 },
+#elif defined(__aarch64__)
+	{ &cpu_isa_neon, cpus_have_dotprod },
 #endif
 	{ &cpu_isa_base, NULL },
 };
 
 #if defined(__x86_64__)
 #define ISA_NAMES "baseline, avx2, avxvnni, avx512vnni"
+#elif defined(__aarch64__)
+#define ISA_NAMES "baseline, neon-dotprod"
 #else
 #define ISA_NAMES "baseline"
 #endif

@@ -3,7 +3,7 @@
 # matrix products. Run by test_x86, in a folder of the build tree; SRC is the top of the sources.
 CFLAGS = -std=c11 -Wall -Wextra -Werror -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wundef -Wvla \
 	-Wno-psabi -fno-strict-aliasing -ffp-contract=off -O1 -MMD -mavx2 -mfma -mf16c \
-	-D_GNU_SOURCE -DLINEAR_EMULATED -I$(SRC)/include -I$(SRC)
+	-D_GNU_SOURCE -DLINEAR_EMULATED -DLINEAR_QUICK -I$(SRC)/include -I$(SRC)
 CPU = $(SRC)/plugins/cpu
 EMULATED = $(wildcard $(CPU)/linear_vnni*.c) $(CPU)/linear_avxvnni.c
 PLAIN = $(wildcard $(CPU)/linear_avx2*.c) $(CPU)/dequant.c $(SRC)/tests/unit/test_linear.c

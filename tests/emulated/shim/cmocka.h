@@ -20,14 +20,15 @@
 		if (!(ok))                                                                                   \
 			fail_msg("%s", #ok);                                                                 \
 	} while (0)
-#define assert_true(x)		     shim_check(x)
-#define assert_false(x)		     shim_check(!(x))
-#define assert_null(p)		     shim_check((p) == NULL)
-#define assert_non_null(p)	     shim_check((p) != NULL)
-#define assert_ptr_equal(a, b)	     shim_check((const void *)(a) == (const void *)(b))
-#define assert_int_equal(a, b)	     shim_check((intmax_t)(a) == (intmax_t)(b))
-#define assert_int_not_equal(a, b)   shim_check((intmax_t)(a) != (intmax_t)(b))
-#define assert_in_range(x, lo, hi)   shim_check((uintmax_t)(x) >= (uintmax_t)(lo) && (uintmax_t)(x) <= (uintmax_t)(hi))
+#define assert_true(x)		   shim_check(x)
+#define assert_false(x)		   shim_check(!(x))
+#define assert_null(p)		   shim_check((p) == NULL)
+#define assert_non_null(p)	   shim_check((p) != NULL)
+#define assert_ptr_equal(a, b)	   shim_check((const void *)(a) == (const void *)(b))
+#define assert_int_equal(a, b)	   shim_check((intmax_t)(a) == (intmax_t)(b))
+#define assert_int_not_equal(a, b) shim_check((intmax_t)(a) != (intmax_t)(b))
+#define assert_in_range(x, lo, hi)                                                                           \
+	shim_check((uintmax_t)(x) >= (uintmax_t)(lo) && (uintmax_t)(x) <= (uintmax_t)(hi))
 #define assert_memory_equal(a, b, n) shim_check(memcmp((a), (b), (n)) == 0)
 #define assert_string_equal(a, b)    shim_check(strcmp((a), (b)) == 0)
 
@@ -35,7 +36,10 @@ struct CMUnitTest {
 	const char *name;
 	void (*run)(void **state);
 };
-#define cmocka_unit_test(f) { #f, f }
+#define cmocka_unit_test(f)                                                                                  \
+	{                                                                                                    \
+#f, f                                                                                        \
+	}
 #define cmocka_run_group_tests(tests, setup, teardown)                                                       \
 	shim_run((tests), sizeof(tests) / sizeof *(tests), (setup), (teardown))
 
