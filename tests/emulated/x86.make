@@ -12,7 +12,10 @@ vpath %.c $(CPU) $(SRC)/tests/unit
 
 test_linear: $(OBJECTS)
 	$(CC) -o $@ $(OBJECTS) -lcmocka -lm
-$(patsubst %.c,%.o,$(notdir $(EMULATED))): CFLAGS += -isystem $(SRC)/tests/emulated
+# Loops that gcc does not unroll compile in a fifth of the time.
+ROLLED = -fdisable-tree-cunroll -fdisable-tree-cunrolli
+$(patsubst %.c,%.o,$(notdir $(EMULATED))): CFLAGS += -isystem $(SRC)/tests/emulated \
+	$(shell echo | $(CC) $(ROLLED) -E - >/dev/null 2>&1 && echo $(ROLLED))
 %.o: %.c
 	$(CC) $(CFLAGS) -c -o $@ $<
 -include $(wildcard *.d)
