@@ -46,6 +46,8 @@ static const char *binds(const struct machine *m, const struct profile_op *o)
 {
 	double read = profile_read_share(m, o), arith = profile_arith_share(m, o);
 
+	if (m->read_gb_s <= 0)
+		return "unknown";
 	if (MAX_OF(read, arith) < far_below)
 		return "neither";
 	return read > arith ? "reading" : "arithmetic";
@@ -163,8 +165,9 @@ void profile_print(const struct profile *p, const struct machine *m, bool layers
 {
 	const struct model_info *i = model_info(p->model);
 
-	(void)printf("%s (%s) on %s, %s, %u threads\nlimits of this run: reading %.1f GB/s", i->name, i->arch,
-		i->backend, i->precision == TNP_EXACT ? "exact" : "fast", p->n_lanes, m->read_gb_s);
+	(void)printf("%s (%s) on %s, %s, %u threads\nlimits of this run: ", i->name, i->arch, i->backend,
+		i->precision == TNP_EXACT ? "exact" : "fast", p->n_lanes);
+	(void)printf(m->read_gb_s > 0 ? "reading %.1f GB/s" : "not measured", m->read_gb_s);
 	for (int u = 0; u < MACHINE_UNITS; u++)
 		if (m->gops[u] > 0)
 			(void)printf(", %s %.1f GOP/s", machine_unit_name((enum machine_unit)u), m->gops[u]);
