@@ -14,6 +14,7 @@
 #include <tenon/plugin.h>
 
 enum {
+	ROWS = 3, /* most of a tile */
 	V = 4,
 	TV = ATTN_TILE / V, /* lanes; vectors of a tile's keys */
 	HV = ATTN_HALF / V, /* vectors of a half */
@@ -124,9 +125,9 @@ static void scales_gather(const struct attn_shape *s, const struct attn_half hal
 /* ---- scores -------------------------------------------------------------------------------------- */
 /* p = the scores of dimensions [d0, d1), times ks if there are scales, on top of p unless d0 is 0. */
 INLINE void score_block(const uint32_t type, const uint32_t R, const struct attn_shape *s,
-	const struct source *src, const float *q, uint32_t d0, uint32_t d1, float p[ATTN_ROWS][ATTN_TILE])
+	const struct source *src, const float *q, uint32_t d0, uint32_t d1, float p[ROWS][ATTN_TILE])
 {
-	float32x4_t acc[ATTN_ROWS][TV];
+	float32x4_t acc[ROWS][TV];
 
 	UNROLL
 	for (uint32_t r = 0; r < R; r++)
@@ -157,7 +158,7 @@ INLINE void score_block(const uint32_t type, const uint32_t R, const struct attn
 }
 
 INLINE void scores(const uint32_t type, const uint32_t R, const struct attn_shape *s,
-	const struct source *src, const float *q, float p[ATTN_ROWS][ATTN_TILE])
+	const struct source *src, const float *q, float p[ROWS][ATTN_TILE])
 {
 	const uint32_t step = has_scales(type) ? BLOCK : s->dim;
 
@@ -204,12 +205,12 @@ static float32x4_t shares(float *p, float cap, int32_t lo, int32_t hi, float *st
 /* ---- values ------------------------------------------------------------------------------------------ */
 /* o[r][h .. h + V NV) = o * down[r] + p[r] x v, shares times the values' scales if there are any */
 INLINE void mix(const uint32_t type, const uint32_t R, const uint32_t NV, const struct source *src,
-	uint32_t h, float shares[ATTN_ROWS][ATTN_TILE], const float32x4_t down[ATTN_ROWS],
-	float *st[ATTN_ROWS], const bool live[ATTN_ROWS])
+	uint32_t h, float shares[ROWS][ATTN_TILE], const float32x4_t down[ROWS], float *st[ROWS],
+	const bool live[ROWS])
 {
-	float scaled[ATTN_ROWS][ATTN_TILE];
+	float scaled[ROWS][ATTN_TILE];
 	float(*p)[ATTN_TILE] = has_scales(type) ? scaled : shares;
-	float32x4_t o[ATTN_ROWS][TV];
+	float32x4_t o[ROWS][TV];
 
 	for (uint32_t r = 0; has_scales(type) && r < R; r++)
 		for (uint32_t t = 0; t < ATTN_TILE; t++)
@@ -244,10 +245,10 @@ INLINE void mix(const uint32_t type, const uint32_t R, const uint32_t NV, const 
 INLINE void tile(const uint32_t type, const uint32_t R, const struct attn_shape *s, const struct source *src,
 	const float *q, const int32_t *lo, const int32_t *hi, float *state, size_t stride)
 {
-	float p[ATTN_ROWS][ATTN_TILE];
-	float32x4_t down[ATTN_ROWS];
-	float *st[ATTN_ROWS];
-	bool live[ATTN_ROWS];
+	float p[ROWS][ATTN_TILE];
+	float32x4_t down[ROWS];
+	float *st[ROWS];
+	bool live[ROWS];
 	uint32_t h = 0;
 
 	scores(type, R, s, src, q, p);
@@ -279,7 +280,7 @@ typedef void tile_fn(const struct attn_shape *s, const struct source *src, const
 #define TILE_ROW(type) [type] = { NULL, tile_##type##_1, tile_##type##_2, tile_##type##_3 },
 #define STORED(X)      X(TNP_F32) X(TNP_F16) X(TNP_Q8_0) X(TNP_Q4_0) X(WIDE)
 STORED(TILE_FNS)
-static tile_fn *const tiles[][ATTN_ROWS + 1] = { STORED(TILE_ROW) };
+static tile_fn *const tiles[][ROWS + 1] = { STORED(TILE_ROW) };
 
 static void neon_tile_wide(const struct attn_shape *s, const float *wide, uint32_t n, const float *q,
 	const int32_t *lo, const int32_t *hi, float *st, size_t stride)
@@ -373,6 +374,7 @@ static void neon_finish(uint32_t dim, const float *st, float *out)
 }
 
 const struct attn_ops attn_neon = {
+	.rows = ROWS,
 	.store = neon_store,
 	.widen = neon_widen,
 	.gather = neon_gather,
