@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
- * See sampler.h. Truncations (top-k, top-p, min-p) are all prefixes of the candidates in descending order, so a
- * heap is built once and popped only as far as the shortest prefix reaches.
+ * See sampler.h. Truncations (top-k, top-p, min-p) are all prefixes of the candidates in descending order, so a heap is
+ * built once, of those that can be in the prefix, and popped only as far as the shortest one or the draw reaches.
  */
 #include "engine/sampler.h"
 #include "base/base.h"
+#include "engine/logits.h"
 #include <math.h>
 #include <string.h>
 
@@ -22,6 +23,7 @@ struct sampler {
 	uint32_t window, n_recent; /* window 0: no penalty asked for */
 	uint64_t n_accepted;
 	struct cand *heap; /* [n_vocab], only when drawing */
+	float *tops;	   /* [n_vocab / LOGITS_BLOCK + 1] scratch, only when drawing */
 	struct cand *undo; /* [n_bias + window]: logits of this row as they were, first change first */
 	uint32_t n_undo;
 };
@@ -59,14 +61,18 @@ static int check(const struct sampler_params *p, uint32_t n_vocab, struct error 
 	if (!in_range(p->repeat_penalty, 0, 100))
 		return error_set(e, TENON_E_INVALID, "repeat_penalty: must be from 0 to 100");
 	if (!in_range(p->presence_penalty, -100, 100) || !in_range(p->frequency_penalty, -100, 100))
-		return error_set(e, TENON_E_INVALID, "presence_penalty, frequency_penalty: must be from -100 to 100");
+		return error_set(
+			e, TENON_E_INVALID, "presence_penalty, frequency_penalty: must be from -100 to 100");
 	if (p->penalty_window > MAX_WINDOW)
-		return error_set(e, TENON_E_INVALID, "penalty_window: must be at most %u", (unsigned)MAX_WINDOW);
+		return error_set(
+			e, TENON_E_INVALID, "penalty_window: must be at most %u", (unsigned)MAX_WINDOW);
 	if (p->n_logprobs > MAX_LOGPROBS)
 		return error_set(e, TENON_E_INVALID, "logprobs: must be at most %d", MAX_LOGPROBS);
 	for (uint32_t i = 0; i < p->n_bias; i++)
-		if (p->bias[i].token < 0 || (uint32_t)p->bias[i].token >= n_vocab || !isfinite(p->bias[i].bias))
-			return error_set(e, TENON_E_INVALID, "logit_bias: token %d is not in the vocabulary of %u, or its bias is not finite",
+		if (p->bias[i].token < 0 || (uint32_t)p->bias[i].token >= n_vocab ||
+			!isfinite(p->bias[i].bias))
+			return error_set(e, TENON_E_INVALID,
+				"logit_bias: token %d is not in the vocabulary of %u, or its bias is not finite",
 				(int)p->bias[i].token, n_vocab);
 	return TENON_OK;
 }
@@ -107,7 +113,8 @@ int sampler_create(const struct sampler_params *p, uint32_t n_vocab, struct samp
 		goto nomem;
 	if (p->temperature > 0) {
 		s->heap = mem_zalloc(MEM_SCHED, n_vocab, sizeof *s->heap);
-		if (!s->heap)
+		s->tops = mem_zalloc(MEM_SCHED, n_vocab / LOGITS_BLOCK + 1, sizeof *s->tops);
+		if (!s->heap || !s->tops)
 			goto nomem;
 	}
 	*out = s;
@@ -125,6 +132,7 @@ void sampler_destroy(struct sampler *s)
 	mem_free(s->recent);
 	mem_free(s->sorted);
 	mem_free(s->heap);
+	mem_free(s->tops);
 	mem_free(s->undo);
 	mem_free(s);
 }
@@ -187,28 +195,18 @@ static void apply_penalties(struct sampler *s, float *logits)
 			;
 		if (t < 0 || (uint32_t)t >= s->n_vocab)
 			continue;
-		change(s, logits, t, (logits[t] > 0 ? logits[t] / s->p.repeat_penalty : logits[t] * s->p.repeat_penalty) -
-			s->p.presence_penalty - (float)n * s->p.frequency_penalty);
+		change(s, logits, t,
+			(logits[t] > 0 ? logits[t] / s->p.repeat_penalty : logits[t] * s->p.repeat_penalty) -
+				s->p.presence_penalty - (float)n * s->p.frequency_penalty);
 	}
 }
 
 /* ---- choice --------------------------------------------------------------------------------------------------- */
 
-/* Best token, lowest id first among equals; NaN becomes -inf on the way. -1: nothing finite. */
-static int32_t best(float *logits, uint32_t n)
+static bool above(struct cand a, struct cand b)
 {
-	int32_t top = -1;
-
-	for (uint32_t i = 0; i < n; i++) {
-		if (isnan(logits[i]))
-			logits[i] = -INFINITY;
-		if (isfinite(logits[i]) && (top < 0 || logits[i] > logits[top]))
-			top = (int32_t)i;
-	}
-	return top;
+	return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
 }
-
-static bool above(struct cand a, struct cand b) { return a.logit > b.logit || (a.logit == b.logit && a.token < b.token); }
 
 static void sift(struct cand *h, uint32_t n, uint32_t i)
 {
@@ -241,7 +239,10 @@ static struct cand pop(struct cand *h, uint32_t *n)
 	return top;
 }
 
-static double weight(const struct sampler *s, float logit, float top) { return exp(((double)logit - top) / s->p.temperature); }
+static double weight(const struct sampler *s, float logit, float top)
+{
+	return exp(((double)logit - top) / s->p.temperature);
+}
 
 /* The i-th best candidate; `left` is what still stands in the heap of n. */
 static struct cand nth(struct cand *h, uint32_t n, uint32_t *left, uint32_t i)
@@ -251,24 +252,74 @@ static struct cand nth(struct cand *h, uint32_t n, uint32_t *left, uint32_t i)
 	return h[n - 1 - i];
 }
 
-static uint32_t gather(struct sampler *s, const float *logits)
+/* Finite candidates that reach `floor`, as a heap. */
+static uint32_t gather(struct sampler *s, const float *logits, double floor)
 {
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < s->n_vocab; i++)
-		if (isfinite(logits[i]))
+		if ((double)logits[i] >= floor && isfinite(logits[i]))
 			s->heap[n++] = (struct cand){ logits[i], (int32_t)i };
 	heapify(s->heap, n);
 	return n;
 }
 
+/* The logit below which a weight cannot matter. All that are lighter than (1 - share) x total / (2 n_vocab) together weigh less
+ * than half of 1 - share, so the heaviest that make up `share` of all are above. */
+static double share_floor(const struct sampler *s, float top, double share, double total)
+{
+	return top + s->p.temperature * log((1 - share) * total / (2.0 * s->n_vocab));
+}
+
+/* The first of the candidates in descending order at which the sum of weights goes above `target`. */
+static int32_t walk(struct sampler *s, uint32_t n, uint32_t left, uint32_t kept, float top, double target)
+{
+	double sum = 0;
+	uint32_t i = 0;
+
+	for (; i + 1 < kept; i++) {
+		sum += weight(s, nth(s->heap, n, &left, i).logit, top);
+		if (target < sum)
+			break;
+	}
+	return nth(s->heap, n, &left, i).token;
+}
+
+/* Without a cut by rank or share no order is needed but that of the few before the target: candidates are those that min-p
+ * leaves, or those that can come before it. */
+static int32_t pick_of_all(struct sampler *s, const float *logits, float top, double total, double u)
+{
+	double sum = total;
+	uint32_t n;
+
+	if (s->p.min_p > 0) {
+		n = gather(s, logits, top + s->p.temperature * log(s->p.min_p));
+		sum = 0;
+		for (uint32_t i = 0; i < n; i++)
+			sum += weight(s, s->heap[i].logit, top);
+	} else {
+		n = gather(s, logits, MIN_OF(share_floor(s, top, u, total), top));
+	}
+	return walk(s, n, n, n, top, u * sum);
+}
+
 static int32_t pick_random(struct sampler *s, const float *logits, float top, uint64_t position)
 {
-	uint32_t n = gather(s, logits), left = n, kept = 0, most = s->p.top_k ? MIN_OF(s->p.top_k, n) : n;
-	double total = 0, sum = 0, target;
+	double total = 0, sum = 0, u = draw(s->p.seed, position);
+	uint32_t n, left, kept = 0, most;
 
-	for (uint32_t i = 0; i < most; i++) /* top-p works on what top-k left */
-		total += weight(s, s->p.top_k ? nth(s->heap, n, &left, i).logit : s->heap[i].logit, top);
+	if (!s->p.top_k) {
+		total = logits_sum(logits, s->n_vocab, top, MIN_OF(1 / s->p.temperature, 1e30f));
+		if (s->p.top_p >= 1)
+			return pick_of_all(s, logits, top, total, u);
+		n = gather(s, logits, MIN_OF(share_floor(s, top, s->p.top_p, total), top));
+	} else {
+		n = gather(s, logits, logits_floor(logits, s->n_vocab, s->p.top_k, s->tops));
+	}
+	left = n;
+	most = s->p.top_k ? MIN_OF(s->p.top_k, n) : n;
+	for (uint32_t i = 0; s->p.top_k && i < most; i++) /* top-p works on what top-k left */
+		total += weight(s, nth(s->heap, n, &left, i).logit, top);
 	while (kept < most && (!kept || sum < s->p.top_p * total)) {
 		double w = weight(s, nth(s->heap, n, &left, kept).logit, top);
 
@@ -277,14 +328,7 @@ static int32_t pick_random(struct sampler *s, const float *logits, float top, ui
 		sum += w;
 		kept++;
 	}
-	target = draw(s->p.seed, position) * sum;
-	sum = 0;
-	for (uint32_t i = 0; i < kept; i++) {
-		sum += weight(s, nth(s->heap, n, &left, i).logit, top);
-		if (target < sum)
-			return s->heap[n - 1 - i].token;
-	}
-	return s->heap[n - kept].token;
+	return walk(s, n, left, kept, top, u * sum);
 }
 
 /* logprobs[0] is filled once the choice is known; [1 ..] the best of the distribution as the model gave it. */
@@ -324,20 +368,21 @@ static float raw_logit(const struct sampler *s, const float *logits, int32_t tok
 	return logits[token];
 }
 
-int sampler_pick(struct sampler *s, float *logits, uint64_t position, int32_t *token, struct sampler_logprob *logprobs,
-	struct error *e)
+int sampler_pick(struct sampler *s, float *logits, uint64_t position, int32_t *token,
+	struct sampler_logprob *logprobs, struct error *e)
 {
-	int32_t top = best(logits, s->n_vocab);
+	int32_t top = logits_top(logits, s->n_vocab);
 	double lse = 0;
 
 	if (top < 0)
-		return error_set(e, TENON_E_BACKEND, "logits: no finite value in the row; the backend computed garbage");
+		return error_set(e, TENON_E_BACKEND,
+			"logits: no finite value in the row; the backend computed garbage");
 	if (logprobs)
 		lse = report_best(s, logits, logits[top], logprobs);
 	s->n_undo = 0;
 	apply_bias(s, logits);
 	apply_penalties(s, logits);
-	top = s->n_undo ? best(logits, s->n_vocab) : top;
+	top = s->n_undo ? logits_top(logits, s->n_vocab) : top;
 	if (top < 0)
 		return error_set(e, TENON_E_INVALID, "logit_bias: no token is left to choose");
 	*token = s->heap ? pick_random(s, logits, logits[top], position) : top;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # engine: from logits to tokens to text (sampler.h, emit.h).
 noinst_LTLIBRARIES += libsampling.la
-libsampling_la_SOURCES = engine/sampler.c engine/sampler.h engine/emit.c engine/emit.h
+libsampling_la_SOURCES = engine/sampler.c engine/sampler.h engine/logits.c engine/logits.h engine/emit.c engine/emit.h
 libsampling_la_LIBADD = -lm
 
 if HAVE_CMOCKA

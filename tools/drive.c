@@ -3,6 +3,7 @@
  */
 #include "tools/drive.h"
 #include "base/base.h"
+#include "engine/logits.h"
 #include <string.h>
 
 /* Token `at` of sequence i. */
@@ -112,11 +113,9 @@ void drive_sample(struct drive *d, uint32_t n_seqs, uint32_t at)
 {
 	for (uint32_t i = 0; i < n_seqs; i++) {
 		const float *row = d->logits + (size_t)i * d->info->n_vocab;
-		uint32_t best = 0;
+		int32_t best = logits_top(row, d->info->n_vocab);
 
-		for (uint32_t v = 1; v < d->info->n_vocab; v++)
-			best = row[v] > row[best] ? v : best;
-		*token_at(d, i, at) = (int32_t)best;
+		*token_at(d, i, at) = best < 0 ? 0 : best;
 	}
 }
 

@@ -3,8 +3,10 @@
  */
 #include "tests/unit/unit.h"
 #include "base/base.h"
+#include "engine/logits.h"
 #include "engine/sampler.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { V = 5, DRAWS = 20000 };
@@ -76,7 +78,8 @@ static void truncations_keep_prefixes(void **st)
 	assert_true(got[2] == 0 && got[1] > 0);
 	share((struct sampler_params){ .temperature = 1, .top_p = 0.9f }, got);
 	assert_true(got[2] > 0 && got[0] == 0);
-	share((struct sampler_params){ .temperature = 1, .min_p = 0.3f }, got); /* e^-1 = .368 stays, e^-2 goes */
+	share((struct sampler_params){ .temperature = 1, .min_p = 0.3f },
+		got); /* e^-1 = .368 stays, e^-2 goes */
 	assert_true(got[2] > 0 && got[0] == 0 && got[4] == 0);
 	/* within top-2 the mass is one half each: 0.4 needs the first only */
 	share((struct sampler_params){ .temperature = 1, .top_k = 2, .top_p = 0.4f }, got);
@@ -107,7 +110,8 @@ static void draws_depend_on_seed_and_position_alone(void **st)
 
 static void penalties_look_back_one_window(void **st)
 {
-	struct sampler *s = make((struct sampler_params){ .presence_penalty = 0.5f, .frequency_penalty = 0.25f, .penalty_window = 3 });
+	struct sampler *s = make((struct sampler_params){
+		.presence_penalty = 0.5f, .frequency_penalty = 0.25f, .penalty_window = 3 });
 
 	(void)st;
 	sampler_accept(s, 1);
@@ -149,8 +153,9 @@ static void garbage_is_refused(void **st)
 {
 	struct sampler *s = make((struct sampler_params){ 0 });
 	float nan_row[V] = { NAN, NAN, NAN, NAN, NAN }, one[V] = { NAN, -INFINITY, 4, NAN, INFINITY };
-	struct sampler_params bad[] = { { .temperature = NAN }, { .temperature = -1 }, { .top_p = 2 }, { .min_p = -1 },
-		{ .n_logprobs = 21 }, { .repeat_penalty = INFINITY }, { .bias = (struct sampler_bias[]){ { V, 1 } }, .n_bias = 1 },
+	struct sampler_params bad[] = { { .temperature = NAN }, { .temperature = -1 }, { .top_p = 2 },
+		{ .min_p = -1 }, { .n_logprobs = 21 }, { .repeat_penalty = INFINITY },
+		{ .bias = (struct sampler_bias[]){ { V, 1 } }, .n_bias = 1 },
 		{ .bias = (struct sampler_bias[]){ { 0, NAN } }, .n_bias = 1 } };
 	struct sampler *none = NULL;
 	struct error e;
@@ -166,6 +171,131 @@ static void garbage_is_refused(void **st)
 	assert_null(none);
 }
 
+/* ---- large vocabularies --------------------------------------------------------------------------------------- */
+
+enum { LARGE = 3001 };
+
+static float *large_row(uint32_t seed, float spread)
+{
+	float *x = calloc(LARGE, sizeof *x);
+
+	assert_non_null(x);
+	for (uint32_t i = 0; i < LARGE; i++) {
+		seed = seed * 1664525u + 1013904223u;
+		x[i] = spread * (float)(int32_t)seed * 0x1p-31f;
+	}
+	return x;
+}
+
+static void rows_are_read_right(void **st)
+{
+	float tops[LARGE / LOGITS_BLOCK + 1];
+
+	(void)st;
+	for (uint32_t seed = 0; seed < 40; seed++) {
+		float *x = large_row(seed, 9.0f), floor;
+		uint32_t n = seed % 2 ? LARGE : 1 + seed * 7, reach = 0, k = 1 + seed % 5;
+		int32_t top = -1;
+		double sum = 0;
+
+		x[seed] = NAN;
+		x[seed * 3 % LARGE] = seed % 3 ? INFINITY : -INFINITY;
+		x[n - 1] = seed % 4 ? x[n - 1] : 9.5f;
+		for (uint32_t i = 0; i < n; i++)
+			if (isfinite(x[i]) && (top < 0 || x[i] > x[top]))
+				top = (int32_t)i;
+		assert_int_equal(logits_top(x, n), top);
+		if (top < 0)
+			goto next;
+		for (uint32_t i = 0; i < n; i++)
+			sum += isfinite(x[i]) ? exp(((double)x[i] - x[top]) * 1.25) : 0;
+		assert_true(fabs(logits_sum(x, n, x[top], 1.25f) / sum - 1) < 1e-6);
+		floor = logits_floor(x, n, k, tops);
+		for (uint32_t i = 0; i < n; i++)
+			reach += isfinite(x[i]) && x[i] >= floor;
+		assert_true(k > n / LOGITS_BLOCK + 1 || reach >= k);
+	next:
+		free(x);
+	}
+	assert_int_equal(logits_top((const float[]){ -0.0f, 0.0f }, 2), 0);
+	assert_int_equal(logits_top((const float[]){ NAN, -INFINITY }, 2), -1);
+}
+
+struct ranked {
+	float logit;
+	int32_t token;
+};
+
+static int by_logit(const void *a, const void *b)
+{
+	const struct ranked *x = a, *y = b;
+
+	return x->logit != y->logit ? (x->logit < y->logit ? 1 : -1) : x->token - y->token;
+}
+
+/* The distribution that p leaves, in plain words: all in order, cut, as shares of one. Returns how many there are. */
+static uint32_t plain(const struct sampler_params *p, const float *x, struct ranked *r, double *w)
+{
+	uint32_t n = 0, kept = 0, most;
+	double total = 0, sum = 0;
+
+	for (uint32_t i = 0; i < LARGE; i++)
+		r[n++] = (struct ranked){ x[i], (int32_t)i };
+	qsort(r, n, sizeof *r, by_logit);
+	most = p->top_k && p->top_k < n ? p->top_k : n;
+	for (uint32_t i = 0; i < most; i++)
+		total += w[i] = exp(((double)r[i].logit - r[0].logit) / p->temperature);
+	while (kept < most && (!kept || (sum < (p->top_p > 0 ? p->top_p : 1) * total && w[kept] >= p->min_p)))
+		sum += w[kept++];
+	for (uint32_t i = 0; i < kept; i++)
+		w[i] /= sum;
+	return kept;
+}
+
+/* Shares of the first ranks, over many draws: candidates that are left out early must not change them. */
+static void large_distributions_are_those_of_all_candidates(void **st)
+{
+	static const struct sampler_params cases[] = { { .temperature = 1.0f },
+		{ .temperature = 1.0f, .top_p = 0.9f }, { .temperature = 0.7f, .top_k = 20 },
+		{ .temperature = 1.5f, .min_p = 0.05f }, { .temperature = 1.0f, .top_k = 50, .top_p = 0.8f },
+		{ .temperature = 0.8f, .top_p = 0.95f, .min_p = 0.02f },
+		{ .temperature = 1.0f, .top_k = 2999 }, { .temperature = 1e-6f, .top_p = 0.5f } };
+	enum { TRIES = 4000, RANKS = 8 };
+	float *x = large_row(5, 12.0f), *copy = large_row(5, 12.0f);
+	struct ranked *r = calloc(LARGE, sizeof *r);
+	double *w = calloc(LARGE, sizeof *w);
+
+	(void)st;
+	assert_true(r && w);
+	for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+		uint32_t kept = plain(&cases[c], x, r, w), last = 0;
+		double seen[RANKS] = { 0 };
+		struct sampler *s = NULL;
+		struct error e;
+
+		assert_int_equal(sampler_create(&cases[c], LARGE, &s, &e), 0);
+		for (uint64_t i = 0; i < TRIES; i++) {
+			int32_t token;
+			uint32_t rank = 0;
+
+			assert_int_equal(sampler_pick(s, copy, i, &token, NULL, &e), 0);
+			while (r[rank].token != token)
+				rank++;
+			last = rank > last ? rank : last;
+			if (rank < RANKS)
+				seen[rank] += 1.0 / TRIES;
+		}
+		assert_true(last < kept);
+		for (uint32_t i = 0; i < RANKS && i < kept; i++)
+			assert_true(fabs(seen[i] - w[i]) < 4.5 * sqrt(w[i] / TRIES) + 1e-4);
+		sampler_destroy(s);
+	}
+	free(x);
+	free(copy);
+	free(r);
+	free(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -176,6 +306,8 @@ int main(void)
 		cmocka_unit_test(penalties_look_back_one_window),
 		cmocka_unit_test(logprobs_are_of_the_raw_row),
 		cmocka_unit_test(garbage_is_refused),
+		cmocka_unit_test(rows_are_read_right),
+		cmocka_unit_test(large_distributions_are_those_of_all_candidates),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
