@@ -35,7 +35,7 @@ liblimits_la_SOURCES = tools/limits.c tools/limits.h
 liblimits_la_CFLAGS = $(AM_CFLAGS) -mavx2 -mfma -pthread
 liblimits_la_LIBADD = liblimits_avx512.la
 tenon_CPPFLAGS += -DTENON_LIMITS=1
-tenon_LDADD += liblimits.la -lpthread
+tenon_LDADD += liblimits.la libsampling.la -lpthread
 endif
 
 if HAVE_CMOCKA
