@@ -7,7 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS_PIECE = 12, LANE_PIECES = 8, PIECE_BYTES = 32 << 10, TAPER = 4, GROUP_FLOATS = 8192 };
+enum {
+	ROWS_PIECE = 12,
+	LANE_PIECES = 2,
+	EXPERTS_PIECES = 64,
+	PIECE_BYTES = 32 << 10,
+	TAPER = 4,
+	GROUP_FLOATS = 8192
+};
 
 /* ---- activations of a product ------------------------------------------------------------------ */
 static uint64_t act_bytes(const struct lane *l, uint32_t class, uint32_t m, uint32_t k)
@@ -141,7 +148,8 @@ static uint32_t piece_rows(const struct tnp_model *m, uint32_t rows)
 	return (uint32_t)cpu_round_up((rows + n - 1) / n, m->dev->isa->linear->act_rows);
 }
 
-/* Panels of a piece: some pieces a thread, so that a slow one can be helped, but none too small to be worth a claim. */
+/* Panels of a piece: two a thread, since each begins a stream of weights anew (of 8 to 24 a thread, decode lost a fifth), but
+ * none too small to be worth a claim; panels_stage cuts the last ones, so that a slow thread can be helped. */
 static uint32_t piece_panels(const struct tnp_model *m, const struct plan_phase *ph, uint32_t total)
 {
 	uint64_t work = 0, pieces, most = (uint64_t)m->plan->n_threads * LANE_PIECES;
@@ -213,7 +221,7 @@ static void experts_stages(struct tnp_model *m, uint32_t number, uint32_t rows)
 static void sort_piece(struct tnp_model *m, uint32_t stage)
 {
 	const struct plan_phase *ph = &m->plan->phases[m->stage[stage].phase];
-	uint32_t most = m->plan->n_threads * LANE_PIECES * LANE_PIECES;
+	uint32_t most = m->plan->n_threads * EXPERTS_PIECES;
 
 	experts_sort(m, &m->plan->experts[ph->experts], m->step.n[ph->space]);
 	for (uint32_t i = stage + 1; i < m->n_stages && m->stage[i].kind != STAGE_SORT; i++) {
