@@ -57,6 +57,27 @@ static int somebody_there(const char *path, struct error *e)
 		"%s: no tenond listens here; start one, or say where it is with --socket", path);
 }
 
+/* A signal, as when a terminal changes its size, is no answer: both go on. */
+static int send_whole(void *sock, const char *text)
+{
+	int n;
+
+	do
+		n = zmq_send(sock, text, strlen(text), 0);
+	while (n < 0 && errno == EINTR);
+	return n;
+}
+
+static int receive(void *sock, char *answer, size_t room)
+{
+	int n;
+
+	do
+		n = zmq_recv(sock, answer, room, 0);
+	while (n < 0 && errno == EINTR);
+	return n;
+}
+
 static int exchange(void *sock, const char *path, const char *text, int timeout_ms, char *answer, int *len,
 	struct error *e)
 {
@@ -67,9 +88,9 @@ static int exchange(void *sock, const char *path, const char *text, int timeout_
 	if (zmq_setsockopt(sock, ZMQ_LINGER, &linger, sizeof linger) ||
 		zmq_setsockopt(sock, ZMQ_RCVTIMEO, &timeout_ms, sizeof timeout_ms) ||
 		zmq_setsockopt(sock, ZMQ_SNDTIMEO, &timeout_ms, sizeof timeout_ms) ||
-		zmq_connect(sock, endpoint) || zmq_send(sock, text, strlen(text), 0) < 0)
+		zmq_connect(sock, endpoint) || send_whole(sock, text) < 0)
 		return error_set(e, TENON_E_IO, "%s: %s", path, zmq_strerror(errno));
-	n = zmq_recv(sock, answer, ANSWER_MAX_BYTES + 1024, 0);
+	n = receive(sock, answer, ANSWER_MAX_BYTES + 1024);
 	if (n < 0 && errno == EAGAIN)
 		return error_set(e, TENON_E_TIMEOUT, "%s: no answer within %d ms; try a larger --timeout",
 			path, timeout_ms);
