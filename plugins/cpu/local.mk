@@ -62,7 +62,7 @@ endif
 if HOST_AARCH64
 tests_unit_test_kernels_SOURCES += plugins/cpu/elem_neon.c plugins/cpu/attn_neon.c
 endif
-CPU_TESTS = tests/unit/test_cpu_values tests/unit/test_cpu_invariance tests/unit/test_cpu_errors
+CPU_TESTS = tests/unit/test_cpu_values tests/unit/test_cpu_invariance tests/unit/test_cpu_errors tests/unit/test_pool
 check_PROGRAMS += $(CPU_TESTS)
 TESTS += $(CPU_TESTS)
 THREAD_TESTS += $(CPU_TESTS)
@@ -76,5 +76,8 @@ tests_unit_test_cpu_invariance_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS) -lm
 tests_unit_test_cpu_errors_SOURCES = tests/unit/test_cpu_errors.c $(CPU_TEST_SOURCES)
 tests_unit_test_cpu_errors_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_cpu_errors_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS) -lm
+tests_unit_test_pool_SOURCES = tests/unit/test_pool.c plugins/cpu/pool.c plugins/cpu/pool.h
+tests_unit_test_pool_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_pool_LDADD = $(CMOCKA_LIBS)
 endif
 endif

@@ -5,6 +5,8 @@
  *
  * Sleeping: a sleeper counts itself in, then looks at the word once more; the publisher changes the word, then reads
  * the count. Both sides are sequentially consistent, so one of them sees the other.
+ * The end: `quit` is set before the last word is published and read after a word was seen, so who saw the last word
+ * knows that no other will come.
  */
 #include "pool.h"
 #include <errno.h>
@@ -156,12 +158,13 @@ static void *worker_main(void *arg)
 	struct worker *w = arg;
 	uint64_t seen;
 
-	while (!atomic_load(&w->pool->quit))
+	for (;;)
 		if (piece_claim(w->pool, &seen))
 			stage_work(w->pool, w->index, seen);
+		else if (atomic_load(&w->pool->quit))
+			return NULL;
 		else
 			word_wait(w->pool, seen);
-	return NULL;
 }
 
 static void run_alone(pool_fn *fn, void *arg, const uint32_t *pieces, uint32_t n_stages)
