@@ -4,7 +4,7 @@
 noinst_LTLIBRARIES += libbase.la libmem_libc.la libmem.la
 
 libbase_la_SOURCES = base/base.h base/error.c base/error.h base/log.c base/log.h base/clock.c base/clock.h \
-	base/buf.c base/buf.h base/utf8.c base/utf8.h base/checked.h base/mem.h base/mem_common.h include/tenon/error.h
+	base/buf.c base/buf.h base/slice.c base/slice.h base/utf8.c base/utf8.h base/checked.h base/mem.h base/mem_common.h include/tenon/error.h
 libmem_libc_la_SOURCES = base/mem_libc.c
 if JEMALLOC
 libmem_la_SOURCES = base/mem_je.c

@@ -194,6 +194,7 @@ static int serve(struct command_line *c)
 		(void)error_set(&e, TENON_E_NOMEM, "out of memory");
 		return fail_start(c, &e);
 	}
+	slice_ask(SLICE_DELIVER_NS);
 	if (daemon_open(d, &c->o, &e)) {
 		mem_free(d);
 		return fail_start(c, &e);

@@ -347,6 +347,7 @@ void *worker_step_main(void *worker)
 	struct worker *w = worker;
 	struct stepper s = { .w = w, .tok = &w->ends->tok, .box = &w->ends->box, .idle = true };
 
+	slice_ask(SLICE_COMPUTE_NS); /* and what this thread starts: the backends' threads, loaders */
 	s.sink = (struct sched_sink){ .ctx = &s,
 		.state = on_state,
 		.tokens = on_tokens,

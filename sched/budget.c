@@ -4,15 +4,17 @@
  */
 #include "sched/sched_priv.h"
 
-#define DELIVERY_NS  (300 * NS_PER_US) /* by so much a token's way to its client varies */
-#define LATE_FIRST   0.3 /* share of a prediction that is kept back from a target, before anything is known */
-#define LATE_MOST    1.0
-#define LATE_LEAST   0.005
-#define LATE_SHARE   0.008 /* of tokens may miss their target; 99 of 100 are promised */
-#define LATE_STEP    0.1   /* of itself, by which it rises for each that does */
-#define PROMPT_LEAST 1.25  /* of decodes alone: what prompts get even where a target is tighter */
-#define OWED_STEPS   4.0   /* offline steps owed before online prompts stand back; most of them in one step */
-#define OWED_ALONE   10.0  /* or of what online decodes take alone */
+#define DELIVERY_NS (300 * NS_PER_US) /* by so much a token's way to its client varies */
+#define LATE_FIRST  0.3 /* share of a prediction that is kept back from a target, before anything is known */
+#define LATE_MOST   1.0
+#define LATE_LEAST  0.005
+#define LATE_SHARE                                                                                           \
+	0.005 /* of tokens may miss their target; 99 of 100 are promised, their way to the client included */
+#define LATE_STEP    0.1  /* of itself, by which it rises for each that does */
+#define PROMPT_LEAST 1.25 /* of decodes alone: what prompts get even where a target is tighter */
+#define PROMPT_WAITS 32	  /* times that target: as long a prompt stands back first */
+#define OWED_STEPS   4.0  /* offline steps owed before online prompts stand back; most of them in one step */
+#define OWED_ALONE   10.0 /* or of what online decodes take alone */
 #define OWED_MOST    100.0
 
 static uint64_t scaled(uint64_t ns, double by) { return (uint64_t)((double)ns * by); }
@@ -104,6 +106,13 @@ void late_end(struct sched *s, uint64_t began_ns, uint64_t now)
 	}
 }
 
+/* Is the i-th of the plan an online decode? */
+static bool decodes_online(const struct sched *s, uint32_t i)
+{
+	return s->planned[i]->traffic_class == WIRE_ONLINE && s->plan[i].n_tokens == 1 &&
+		s->planned[i]->answered;
+}
+
 /* Least over the planned online decodes: `strict` x alone where there is no target, else the target's rest. */
 static uint64_t decodes_allow(
 	const struct sched *s, uint64_t alone_ns, double strict, double least, uint64_t now)
@@ -113,7 +122,7 @@ static uint64_t decodes_allow(
 	for (uint32_t i = 0; i < s->n_plan; i++) {
 		const struct seq *q = s->planned[i];
 
-		if (q->traffic_class != WIRE_ONLINE || s->plan[i].n_tokens > 1 || !q->answered)
+		if (!decodes_online(s, i))
 			continue;
 		if (tpot_of(s, q))
 			ns = MAX_OF(until_due(s, q, now), scaled(alone_ns, least));
@@ -134,9 +143,24 @@ bool budget_crowded(const struct sched *s, uint64_t alone_ns, uint64_t now)
 	return false;
 }
 
+/* Where decodes have no time left in their targets a prompt stands back (it gets a token a step): another decode beside them
+ * would make it worse. Not for ever: a target that cannot be kept must not keep others out. */
+static bool prompts_stand_back(const struct sched *s, uint64_t now)
+{
+	uint64_t tpot = 0, since = now;
+
+	for (uint32_t i = 0; i < s->n_plan; i++)
+		tpot = decodes_online(s, i) ? MAX_OF(tpot, tpot_of(s, s->planned[i])) : tpot;
+	for (const struct seq *q = s->running.first; q; q = q->next[SEQ_IN_PLACE])
+		if (seq_class(q) == WIRE_ONLINE && seq_left(q) > 1)
+			since = MIN_OF(since, arrival(q));
+	return now - since < PROMPT_WAITS * MIN_OF(tpot, NS_PER_S);
+}
+
 uint64_t budget_prompts(const struct sched *s, uint64_t alone_ns, uint64_t now)
 {
-	uint64_t limit = decodes_allow(s, alone_ns, s->c.long_prompt_factor, PROMPT_LEAST, now);
+	double least = prompts_stand_back(s, now) ? 1 : PROMPT_LEAST;
+	uint64_t limit = decodes_allow(s, alone_ns, s->c.long_prompt_factor, least, now);
 
 	return limit == UINT64_MAX ? s->c.max_prefill_ns : limit;
 }

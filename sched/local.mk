@@ -9,8 +9,8 @@ libsched_la_LIBADD = libcache_kv.la libsampling.la -lm
 EXTRA_DIST += sched/README.md docs/scheduling.md
 
 if HAVE_CMOCKA
-check_PROGRAMS += tests/unit/test_cost tests/unit/test_sched tests/unit/test_sched_policy tests/unit/test_sched_encoder
-TESTS += tests/unit/test_cost tests/unit/test_sched tests/unit/test_sched_policy tests/unit/test_sched_encoder
+check_PROGRAMS += tests/unit/test_cost tests/unit/test_sched tests/unit/test_sched_policy tests/unit/test_sched_time tests/unit/test_sched_encoder
+TESTS += tests/unit/test_cost tests/unit/test_sched tests/unit/test_sched_policy tests/unit/test_sched_time tests/unit/test_sched_encoder
 THREAD_TESTS += tests/unit/test_sched
 tests_unit_test_cost_SOURCES = tests/unit/test_cost.c
 tests_unit_test_cost_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
@@ -18,6 +18,9 @@ tests_unit_test_cost_LDADD = libsched.la $(MODEL_LIBS) $(BASE_LIBS) $(CMOCKA_LIB
 tests_unit_test_sched_encoder_SOURCES = tests/unit/test_sched_encoder.c tests/unit/sched_fake.h tests/unit/tiny.h
 tests_unit_test_sched_encoder_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_sched_encoder_LDADD = libsched.la $(MODEL_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
+tests_unit_test_sched_time_SOURCES = tests/unit/test_sched_time.c tests/unit/sched_fake.h tests/unit/tiny.h
+tests_unit_test_sched_time_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
+tests_unit_test_sched_time_LDADD = libsched.la $(MODEL_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
 tests_unit_test_sched_policy_SOURCES = tests/unit/test_sched_policy.c tests/unit/sched_fake.h tests/unit/tiny.h
 tests_unit_test_sched_policy_CFLAGS = $(AM_CFLAGS) $(CMOCKA_CFLAGS)
 tests_unit_test_sched_policy_LDADD = libsched.la $(MODEL_LIBS) $(BASE_LIBS) $(CMOCKA_LIBS)
