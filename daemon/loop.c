@@ -213,7 +213,7 @@ static bool any_ready(struct loop *l)
 	return false;
 }
 
-/* True: something came, or may have (a descriptor was served). */
+/* True: something came to a ring. Descriptors are served meanwhile. */
 static bool spin(struct loop *l)
 {
 	uint64_t began = l->now_ns, now = began;
@@ -270,9 +270,10 @@ static int park_ms(const struct loop *l, int max_ms)
 	return max_ms >= 0 && (uint64_t)max_ms < wait_ms ? max_ms : (int)wait_ms;
 }
 
+/* A descriptor served while spinning may have ended the loop, or left tasks that somebody waits for. */
 static void park(struct loop *l, int max_ms)
 {
-	if (!doze_all(l, false))
+	if (l->stop || !list_empty(&l->tasks) || !doze_all(l, false))
 		return;
 	l->parked_ns = l->now_ns;
 	l->n_parks++;

@@ -51,6 +51,19 @@ static int describe(
 	return n > 0 && (size_t)n < room ? (int)COUNT_OF(all) : -1;
 }
 
+/* Our own file; when an upgrade has replaced it since, what we run still, whose protocol we speak. */
+static bool find_self(char *path, size_t room)
+{
+	ssize_t len = readlink("/proc/self/exe", path, room - 1);
+
+	if (len <= 0)
+		return false;
+	path[len] = 0;
+	if (access(path, X_OK))
+		(void)snprintf(path, room, "/proc/self/exe");
+	return true;
+}
+
 /* dup2 onto itself clears close-on-exec in the child. */
 static int file_actions(posix_spawn_file_actions_t *fa, const int *fds, int n, int words, int log_fd)
 {
@@ -75,11 +88,9 @@ static int spawn(struct worker_link *w, const struct worker_ends *ends, int word
 	posix_spawnattr_t attr;
 	sigset_t none, all;
 	int fds[12], n = describe(w, ends, list, sizeof list, fds), rc;
-	ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
 
-	if (n < 0 || len <= 0)
+	if (n < 0 || !find_self(self, sizeof self))
 		return EINVAL;
-	self[len] = 0;
 	(void)sigemptyset(&none);
 	(void)sigfillset(&all);
 	(void)posix_spawn_file_actions_init(&fa);

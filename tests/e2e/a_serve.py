@@ -102,7 +102,7 @@ def test_ping():
 def test_idle_models_unload():
     with Daemon(CONF + "idle_unload_s = 1;\n") as d, Client(d) as c:
         first = c.ask("a b c").key()
-        wait_until("unloaded", lambda: d.ctl("models")["models"][0]["state"] == "unloaded", 5)
+        wait_until("unloaded", lambda: d.ctl("models")["models"][0]["state"] == "unloaded")
         assert c.ask("a b c").key() == first
         assert d.ctl("models")["models"][0]["loads"] == 2
 
@@ -158,7 +158,7 @@ def test_drain():
         for a in all_busy:
             assert a.done and a.done["n_generated"] == 600, a.__dict__
         assert late.error and late.error.name == "draining"
-        assert d.proc.wait(10) == 0
+        assert d.proc.wait(PATIENCE) == 0
         try:
             while c.next(2000):
                 pass
@@ -176,7 +176,7 @@ def test_second_signal_ends_at_once():
         os.kill(d.pid, signal.SIGINT)
         wait_until("draining", lambda: "draining" in d.log_text())
         os.kill(d.pid, signal.SIGTERM)
-        assert d.proc.wait(5) == 0
+        assert d.proc.wait(PATIENCE) == 0
         try:
             a = c.finish(i)[0]
             assert a.error and a.error.name in ("draining", "gone"), a.error
@@ -186,7 +186,7 @@ def test_second_signal_ends_at_once():
 
 def test_second_daemon_is_refused_and_a_killed_one_leaves_nothing_in_the_way():
     with Daemon(CONF) as d:
-        p = subprocess.run([BUILD + "/tenond", "--config", d.conf], capture_output=True, text=True, timeout=20)
+        p = subprocess.run([BUILD + "/tenond", "--config", d.conf], capture_output=True, text=True, timeout=PATIENCE)
         assert p.returncode == 1 and "another tenond" in p.stderr, p
         with Client(d) as c:
             assert c.ask("x").done
@@ -198,7 +198,7 @@ def test_second_daemon_is_refused_and_a_killed_one_leaves_nothing_in_the_way():
                 raise AssertionError("an answer from a dead daemon")
             except Failure as e:
                 assert e.name == "gone"
-        wait_until("worker gone with its daemon", lambda: not alive(worker), 2)
+        wait_until("worker gone with its daemon", lambda: not alive(worker))
         d.start()
         with Client(d) as c:
             assert c.ask("x").done
@@ -209,15 +209,15 @@ def test_config_mistakes_end_the_start():
         bad = d.dir + "/models/bad.conf"
         with open(bad, "w") as f:
             f.write("drain_s = 5;\nlog = { colour = 1; };\n")
-        p = subprocess.run([BUILD + "/tenond", "--config", bad], capture_output=True, text=True, timeout=20)
+        p = subprocess.run([BUILD + "/tenond", "--config", bad], capture_output=True, text=True, timeout=PATIENCE)
         assert p.returncode == 2 and f"{bad}:2: colour: unknown key" in p.stderr, p
         for args, says in ((["--check-config", "--config", bad], "colour"), (["--kv", "f17"], "f17"), (["--nonsense"], "unknown"),
                            (["x"], "no arguments"), (["--private"], "--ready-fd"), (["--model", "a"], "NAME=PATH"),
                            (["--config", "/nonexistent"], "No such file")):
-            p = subprocess.run([BUILD + "/tenond", *args], capture_output=True, text=True, timeout=20)
+            p = subprocess.run([BUILD + "/tenond", *args], capture_output=True, text=True, timeout=PATIENCE)
             assert p.returncode in (1, 2) and says in p.stderr, (args, p)
         p = subprocess.run([BUILD + "/tenond", "--check-config", "--config", SRC + "/etc/tenond.conf"], capture_output=True,
-                           text=True, timeout=20)
+                           text=True, timeout=PATIENCE)
         assert p.returncode == 0, p
 
 
@@ -235,7 +235,7 @@ def test_private_daemon_ends_with_its_reader():
         p.send_signal(signal.SIGINT)
         assert c.ask("x").done, "Ctrl-C is for the program that started it"
     os.close(r)
-    assert p.wait(5) == 0
+    assert p.wait(PATIENCE) == 0
     assert not os.path.exists(os.path.dirname(path))
 
 

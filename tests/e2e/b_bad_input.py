@@ -218,12 +218,13 @@ def test_quotas():
         assert cs[0].ask("y", max_tokens=1).done
         for c in cs:
             c.close()
-        refused = 0
+        refused, began = 0, time.monotonic()
         for _ in range(60):
             r = Raw(d)
             refused += r.rc != 0
             r.close()
-        assert 20 <= refused < 60, refused
+        took = time.monotonic() - began  # 20 at once, 20 more a second: a slow machine gets more of the 60 in
+        assert 60 - 20 - 20 * took - 1 <= refused < 60, (refused, took)
         d.baseline()
 
 
@@ -238,20 +239,18 @@ def test_breaches_block_the_user_for_a_while():
 
 
 def test_slow_reader():
-    conf = CONF + "slow_reader = { pause_ms = 50; cancel_s = 2; };\n"
-    with Daemon(conf) as d:
+    with Daemon(CONF + "slow_reader = { pause_ms = 50; cancel_s = 1000; };\n") as d:
         with Client(d) as other, Client(d) as whole:
             ref = whole.ask("tell me", max_tokens=1900, ignore_eos=1)
             r = Raw(d)
             for i in range(4):
                 r.begin(i + 1, b"tell me", max_tokens=1900, flags=LAST, rflags=1)  # 4 x 1900 frames of about 32 bytes: over 64 KiB
-            wait_until("a full ring pauses", lambda: any(s["paused"] for s in d.ctl("sessions")["sessions"]), 20)
-            began = time.monotonic()
+            wait_until("a full ring pauses", lambda: any(s["paused"] for s in d.ctl("sessions")["sessions"]))
             assert other.ask("quick", max_tokens=4).done
-            assert time.monotonic() - began < 2 * SLOWER
+            assert any(s["paused"] for s in d.ctl("sessions")["sessions"]), "the others do not wait for it"
             texts, ended, ids = {1: b"", 2: b"", 3: b"", 4: b""}, {}, {1: [], 2: [], 3: [], 4: []}
             while len(ended) < 4:
-                t, i, body = r.next(20)
+                t, i, body = r.next()
                 if t == W_TOKENS:
                     n, b = struct.unpack_from("<II", body)
                     ids[i] += struct.unpack_from(f"<{n}i", body, 8)
@@ -263,14 +262,20 @@ def test_slow_reader():
             if ref.done["finish"] == 3:
                 n = len(ids[1])
                 assert all(ids[i] == ref.ids[:n] for i in ids), "a pause changes nothing"
-            # never read: cancelled with a reason
+        d.baseline()
+
+
+def test_who_never_reads_is_cancelled_with_a_reason():
+    with Daemon(CONF + "slow_reader = { pause_ms = 50; cancel_s = 1; };\n") as d:
+        with Client(d) as other:
             r = Raw(d)
             for i in range(4):
                 r.begin(i + 1, b"tell me", max_tokens=1900, flags=LAST, rflags=1)
-            wait_until("cancelled", lambda: d.status()["sessions"]["slow_cancelled"] >= 1, 20)
+            wait_until("cancelled", lambda: d.status()["sessions"]["slow_cancelled"] >= 1)
+            assert other.ask("quick", max_tokens=4).done
             codes = set()
             while len(codes) < 4:
-                f = r.until(W_ERROR, W_DONE, seconds=20)
+                f = r.until(W_ERROR, W_DONE)
                 codes.add((f[1], error_of(f)[0] if f[0] == W_ERROR else "done"))
             assert any(c[1] == "slow_reader" for c in codes), codes
             r.close()

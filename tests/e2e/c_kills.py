@@ -96,6 +96,18 @@ def test_workers_killed_at_random_points():
         assert all(m["state"] != "quarantined" for m in s["models"]), "an outsider's kill -9 is not the model's fault"
 
 
+def test_a_worker_starts_after_an_upgrade():
+    """Its program file has gone, as when a package was upgraded under a running daemon."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = shutil.copy(BUILD + "/tenond", folder)
+        with Daemon(CONF, program=program, env={"TENON_PLUGINS": BUILD + "/plugins/stage"}) as d, Client(d) as c:
+            ref = c.ask("before", max_tokens=4).key()
+            os.unlink(program)
+            d.kill_worker()
+            assert c.ask("before", max_tokens=4).key() == ref
+            assert d.status()["worker"]["starts"] == 2
+
+
 def test_cancel_and_kill_together():
     rnd = seeded("cancel and kill")
     with Daemon(CONF) as d:
@@ -122,7 +134,6 @@ def test_daemon_killed_with_clients_attached():
             time.sleep(0.02)
             worker = d.worker_pid()
             os.kill(d.pid, signal.SIGKILL)
-            killed = time.monotonic()
             for c, i in zip(cs, ids):
                 try:
                     c.finish(i)
@@ -130,14 +141,12 @@ def test_daemon_killed_with_clients_attached():
                 except Failure as e:
                     assert e.name == "gone", e
                 c.close()
-            told = time.monotonic() - killed
-            assert told < 1.0 * SLOWER, told
             d.proc.wait()
-            wait_until("worker follows its daemon", lambda: not alive(worker), 3)
+            wait_until("worker follows its daemon", lambda: not alive(worker))
             d.start()
             with Client(d) as c:
                 assert c.ask("again", max_tokens=2).done
         d.baseline()
 
 
-main(globals(), seconds=60 + 6 * KILLS)
+main(globals(), seconds=5 * PATIENCE + 6 * KILLS)

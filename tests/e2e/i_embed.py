@@ -17,7 +17,7 @@ TEXTS = ["the sky is blue", "", "many texts, read once", "why?", "air scatters s
 
 def embed(*args, lines=(), ok=True):
     p = subprocess.run([BUILD + "/tenon", "embed", *args], input="".join(json.dumps(x) + "\n" for x in lines), capture_output=True,
-                       text=True, timeout=60 * SLOWER)
+                       text=True, timeout=300 * SLOWER)
     assert p.returncode == (0 if ok else 1), (args, p.returncode, p.stderr, [x for x in p.stdout.splitlines() if "error" in x][:2])
     return p.stdout
 

@@ -12,7 +12,7 @@ CONFIG = "allow_paths = true;\ncontext = 1024;\nstep_tokens = 64;\nstep_seqs = 4
 
 def ask(d, requests, model=GEMMA):
     p = subprocess.run([BUILD + "/tenon", "generate", "-m", model, "--jsonl", "--socket", d.socket],
-                       input="".join(json.dumps(r) + "\n" for r in requests), capture_output=True, text=True, timeout=50 * SLOWER)
+                       input="".join(json.dumps(r) + "\n" for r in requests), capture_output=True, text=True, timeout=300 * SLOWER)
     rows = [json.loads(line) for line in p.stdout.splitlines()]
     assert len(rows) == len(requests) and not any("error" in r for r in rows), (p.stdout[-2000:], p.stderr)
     return [r["ids"] for r in rows]
@@ -69,12 +69,12 @@ def test_lists_that_are_wrong():
         with tempfile.NamedTemporaryFile("w", suffix=".conf") as f:
             f.write(text + "\n")
             f.flush()
-            p = subprocess.run([BUILD + "/tenond", "--check-config", "--config", f.name], capture_output=True, text=True, timeout=20 * SLOWER)
+            p = subprocess.run([BUILD + "/tenond", "--check-config", "--config", f.name], capture_output=True, text=True, timeout=60 * SLOWER)
             assert p.returncode == 2 and words in p.stderr, p
     with Daemon(CONFIG + f'models = ( {{ name = "much"; path = "{GEMMA}"; backend = "cpu=4,ref"; }}, {{ name = "none"; path = "{GEMMA}"; backend = "nope=1,cpu"; }} );\n', models=False) as d:
         for name, words in (("much", "has 4 layers"), ("none", "nope")):
             p = subprocess.run([BUILD + "/tenon", "generate", "-m", name, "--jsonl", "--socket", d.socket], input='{"id":1,"ids":[5],"max_tokens":1}\n',
-                               capture_output=True, text=True, timeout=20 * SLOWER)
+                               capture_output=True, text=True, timeout=60 * SLOWER)
             assert words in p.stdout, p
 
 

@@ -12,6 +12,7 @@ SRC = os.environ.get("TENON_SRCDIR", os.path.dirname(os.path.dirname(os.path.dir
 TINY = os.path.join(BUILD, "tests/tiny/q4_1.gguf")
 TINY2 = os.path.join(BUILD, "tests/tiny/q8_0.gguf")
 SLOWER = float(os.environ.get("TENON_E2E_SLOWER", "1"))  # sanitizer builds set more
+PATIENCE = 60  # seconds for what takes milliseconds: a machine may be slow and busy, only a defect waits so long
 
 OK, AGAIN, TIMEOUT = 0, -11, -12
 LIBTENON = BUILD + "/.libs/libtenon.so"
@@ -60,7 +61,7 @@ def children_of(parent):
     return out
 
 
-def wait_until(what, fn, seconds=10):
+def wait_until(what, fn, seconds=PATIENCE):
     end = time.monotonic() + seconds * SLOWER
     while time.monotonic() < end:
         v = fn()
@@ -73,8 +74,9 @@ def wait_until(what, fn, seconds=10):
 class Daemon:
     """tenond with a config text, in its own folder. `with Daemon(...) as d:` checks at the end that it stops cleanly."""
 
-    def __init__(self, config="", args=(), models=True, env=None):
-        self.dir = tempfile.mkdtemp(prefix="tn-")
+    def __init__(self, config="", args=(), models=True, env=None, program=BUILD + "/tenond"):
+        self.program = program
+        self.dir = tempfile.mkdtemp(prefix="tn-", dir="/tmp" if len(tempfile.gettempdir()) > 60 else None)  # sockets' names are short
         self.socket = self.dir + "/attach"
         self.conf = self.dir + "/tenond.conf"
         self.log_path = self.dir + "/log"
@@ -95,7 +97,7 @@ class Daemon:
     def start(self):
         r, w = os.pipe()
         with open(self.log_path, "ab") as log:
-            self.proc = subprocess.Popen([BUILD + "/tenond", "--config", self.conf, "--ready-fd", str(w), *self.args],
+            self.proc = subprocess.Popen([self.program, "--config", self.conf, "--ready-fd", str(w), *self.args],
                                          stderr=log, stdout=log, stdin=subprocess.DEVNULL, pass_fds=[w],
                                          env=dict(os.environ, **(self.env or {})))
         os.close(w)
@@ -132,7 +134,7 @@ class Daemon:
                 return None
         wait_until("a worker to kill", try_once)
 
-    def baseline(self, sessions=0, seconds=10):
+    def baseline(self, sessions=0, seconds=PATIENCE):
         """Nothing of any client is left: sessions, requests, shared memory, pages."""
         def calm():
             s = self.status()
@@ -146,7 +148,7 @@ class Daemon:
             return s
         return wait_until("counts back to baseline", calm, seconds)
 
-    def stop(self, sig=signal.SIGTERM, seconds=15):
+    def stop(self, sig=signal.SIGTERM, seconds=PATIENCE):
         if self.proc.poll() is None:
             self.proc.send_signal(sig)
         try:
@@ -259,7 +261,7 @@ class Answer:
 
 
 class Client:
-    def __init__(self, d, eventfd=False, events_bytes=0, submit_bytes=0, timeout_ms=5000):
+    def __init__(self, d, eventfd=False, events_bytes=0, submit_bytes=0, timeout_ms=1000 * PATIENCE):
         self.h, err = C.c_void_p(), Error()
         path = d if isinstance(d, str) else d.socket
         o = Options(size=C.sizeof(Options), socket=path.encode(), eventfd_bell=int(eventfd), events_bytes=events_bytes,
@@ -291,13 +293,13 @@ class Client:
         r.max_tokens = max_tokens
         for k, v in kw.items():
             setattr(r, k, v.encode() if isinstance(v, str) else v)
-        rc = lib().tenon_submit_wait(self.h, C.byref(r), 5000, C.byref(id_), C.byref(err))
+        rc = lib().tenon_submit_wait(self.h, C.byref(r), 1000 * PATIENCE, C.byref(id_), C.byref(err))
         if rc:
             raise Failure(rc, err.text.decode())
         self.open[id_.value] = Answer()
         return id_.value
 
-    def next(self, timeout_ms=20000):
+    def next(self, timeout_ms=1000 * PATIENCE):
         """One event, filed under its request; returns (kind, request id), None when the time is over."""
         ev = Event()
         rc = lib().tenon_next(self.h, C.byref(ev), int(timeout_ms * (SLOWER if timeout_ms > 0 else 1)))
@@ -330,7 +332,7 @@ class Client:
         assert bool(ev.last) == a.ended
         return ev.kind, ev.request
 
-    def finish(self, *ids, timeout_ms=30000):
+    def finish(self, *ids, timeout_ms=1000 * PATIENCE):
         """Reads until the named requests (all, if none) have ended; returns their answers."""
         ids = ids or list(self.open)
         while not all(self.open[i].ended for i in ids):
@@ -394,7 +396,7 @@ def begin_body(payload=b"", model=b"", input=1, payload_bytes=None, max_tokens=4
 class Raw:
     """Attach by hand; write any frame, or anything else, into the ring."""
 
-    def __init__(self, d, message=None, fds=(), timeout=3):
+    def __init__(self, d, message=None, fds=(), timeout=PATIENCE):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.sock.settimeout(timeout * SLOWER)
         self.sock.connect(d.socket)
@@ -460,17 +462,17 @@ class Raw:
         struct.pack_into("<Q", self.c2d, HEAD_AT, self.head)
         return type, id, body
 
-    def next(self, seconds=5):
+    def next(self, seconds=PATIENCE):
         return wait_until("a frame", self.read, seconds)
 
-    def until(self, *types, seconds=10):
+    def until(self, *types, seconds=PATIENCE):
         """Reads on to a frame of one of these types."""
         while True:
             f = self.next(seconds)
             if f[0] in types:
                 return f
 
-    def hung_up(self, seconds=3):
+    def hung_up(self, seconds=PATIENCE):
         """True when the daemon has ended the session."""
         p = select.poll()
         p.register(self.sock, select.POLLIN | select.POLLHUP | select.POLLRDHUP)
@@ -494,13 +496,15 @@ def error_of(frame):
 
 # ---- running ---------------------------------------------------------------------------------------------------------
 
-def main(tests, seconds=60):
+def main(tests, seconds=5 * PATIENCE):
     if not os.path.exists(TINY):
         print("SKIP: no tests/tiny models (make check builds them)")
         sys.exit(77)
     only, failed = sys.argv[1:], 0
 
     def late(*_):
+        for p in children_of(os.getpid()):
+            subprocess.run([SRC + "/tests/run-limited", "--where", str(p)])
         raise AssertionError("took too long")
     signal.signal(signal.SIGALRM, late)
     for name, fn in [(k, v) for k, v in list(tests.items()) if k.startswith("test_")]:

@@ -46,6 +46,18 @@ static inline void turn_for(struct daemon *d, uint64_t ms)
 		turn(d, 1);
 }
 
+/* Turns until `condition` holds; long enough for any machine, since only a defect makes it wait to the end. */
+#define TURN_UNTIL(d, condition)                                                                             \
+	do {                                                                                                 \
+		uint64_t end_ns_ = clock_now_ns() + 60 * NS_PER_S;                                           \
+		bool met_;                                                                                   \
+                                                                                                             \
+		while (!(met_ = (condition)) && clock_now_ns() < end_ns_)                                    \
+			turn(d, 1);                                                                          \
+		if (!met_)                                                                                   \
+			fail_msg("not within a minute: %s", #condition);                                     \
+	} while (0)
+
 static inline void *connect_main(void *p)
 {
 	struct peer *c = p;

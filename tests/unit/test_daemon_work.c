@@ -52,7 +52,7 @@ static void durable_requests_outlive_their_session(void **state)
 	struct peer *c = attach(d);
 	struct fake_request *r;
 	char text[64];
-	uint32_t n;
+	uint32_t n, starts;
 
 	begin_job(c, "long work", "night",
 		(struct wire_request){ .flags = WIRE_R_DURABLE, .traffic_class = WIRE_OFFLINE });
@@ -66,8 +66,9 @@ static void durable_requests_outlive_their_session(void **state)
 	assert_int_equal(d->requests.n_open, 1);
 	assert_int_equal(d->requests.n_orphans, 0);
 	fake_tokens(r->id, 3, 1, "c");
+	starts = fake.n_starts;
 	fake_die(); /* and the worker's death */
-	turn_for(d, 60);
+	TURN_UNTIL(d, fake.n_starts > starts && fake_find("long work"));
 	r = fake_find("long work");
 	assert_int_equal(r->n_history, 3);
 	c = attach(d);
@@ -104,10 +105,10 @@ static void leaving_models_end_in_time(void **state)
 	begin(c, "a", (struct wire_request){ 0 });
 	assert_int_equal(model_unload(m, &e), TENON_E_BUSY);
 	assert_int_equal(model_leave(m, false, 0, &e), TENON_E_BUSY);
-	assert_int_equal(model_leave(m, false, 30, &e), TENON_OK);
+	assert_int_equal(model_leave(m, false, 300, &e), TENON_OK);
 	begin(c, "b", (struct wire_request){ 0 });
 	expect_error(c, 2, TENON_E_BUSY);
-	turn_for(d, 60); /* its time is over: it serves on */
+	TURN_UNTIL(d, !m->leaving); /* its time is over: it serves on */
 	begin(c, "c", (struct wire_request){ 0 });
 	assert_non_null(fake_find("c"));
 	assert_int_equal(m->state, MODEL_LOADED);

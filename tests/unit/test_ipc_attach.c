@@ -272,21 +272,22 @@ static void flooding_client_is_muted(void **st)
 {
 	struct world *w = *st;
 	struct client c = { .bell = WIRE_BELL_ZMQ };
-	uint64_t until, n_rings = 0;
+	uint64_t began, most, n_rings = 0;
 	struct link d;
 	int rung = 0;
 
 	attach_pair(w, &c, w->hub, &d);
-	until = clock_now_ns() + 200 * NS_PER_MS;
-	while (clock_now_ns() < until) {
+	began = clock_now_ns();
+	while (rung < 3 * 64 && clock_now_ns() - began < 60 * NS_PER_S) {
 		n_rings += bell_ring(c.link.bell) == TENON_OK;
 		if (readable(bell_hub_fd(w->hub), 0))
 			bell_hub_drain(w->hub, futile_rung, &rung);
 	}
-	assert_true(n_rings > 64 && rung >= 64);
-	assert_true(rung <= 64 * (200 / BELL_MUTE_MS + 2));
+	most = 64 * ((clock_now_ns() - began) / (BELL_MUTE_MS * NS_PER_MS) + 2);
+	assert_true(n_rings > 64 && rung >= 3 * 64);
+	assert_true((uint64_t)rung <= most);
 	rung = 0;
-	for (int tries = 0; tries < 100 && !rung; tries++) {
+	for (int tries = 0; tries < 3000 && !rung; tries++) {
 		(void)bell_ring(c.link.bell);
 		(void)readable(bell_hub_fd(w->hub), 20);
 		bell_hub_drain(w->hub, count_rung, &rung);
@@ -348,7 +349,7 @@ static void silent_daemon_times_out(void **st)
 
 	assert_int_equal(
 		attach_connect(w->path, 0, 0, WIRE_BELL_ZMQ, 60, &l, &answer, NULL), TENON_E_TIMEOUT);
-	assert_in_range((clock_now_ns() - t0) / NS_PER_MS, 50, 3000);
+	assert_true(clock_now_ns() - t0 >= 50 * NS_PER_MS);
 }
 
 static void refusal_carries_code_and_text(void **st)

@@ -34,7 +34,7 @@ struct end {
 	struct link *l;
 	uint64_t seed, n;
 	enum fault fault;
-	uint64_t worst_wait_ns;
+	uint32_t n_lost; /* bells that never came */
 	int rc;
 };
 
@@ -92,18 +92,18 @@ static int check(const struct wire_head *h, const uint8_t *body, uint64_t id)
 	return n && (body[0] != (id & 255) || body[n - 1] != (id & 255)) ? 3 : 0;
 }
 
+/* Where no bell is lost on purpose the park is longer than any machine is slow: its end would be a bell we lost. */
 static void sleep_until_rung(struct end *e)
 {
 	struct pollfd p = { .fd = bell_fd(e->l->bell), .events = POLLIN };
-	uint64_t t0 = clock_now_ns(), took;
+	bool loses = e->fault == LOSE_BELLS;
 
 	bell_drain(e->l->bell);
 	if (!park_begin(&e->l->tx, &e->l->in))
 		return;
-	(void)poll(&p, 1, IPC_PARK_MAX_MS);
+	if (!poll(&p, 1, loses ? IPC_PARK_MAX_MS : 60000) && !loses)
+		e->n_lost++;
 	park_end(&e->l->tx);
-	took = clock_now_ns() - t0;
-	e->worst_wait_ns = MAX_OF(e->worst_wait_ns, took);
 }
 
 static void *consume(void *arg)
@@ -129,7 +129,8 @@ static void *consume(void *arg)
 static void run(uint64_t n, enum fault fault)
 {
 	struct link a, b;
-	struct end p = { .l = &a, .seed = n + fault, .n = n, .fault = fault }, c = { .l = &b, .n = n };
+	struct end p = { .l = &a, .seed = n + fault, .n = n, .fault = fault },
+		   c = { .l = &b, .n = n, .fault = fault };
 	pthread_t th;
 
 	assert_int_equal(link_pair(WIRE_RING_MIN, &a, &b, NULL), 0);
@@ -138,8 +139,8 @@ static void run(uint64_t n, enum fault fault)
 	assert_int_equal(pthread_join(th, NULL), 0);
 	assert_int_equal(p.rc, 0);
 	assert_int_equal(c.rc, 0);
+	assert_int_equal(c.n_lost, 0);
 	assert_false(ring_ready(&b.in));
-	assert_true(c.worst_wait_ns < 2000 * NS_PER_MS);
 	link_close(&a);
 	link_close(&b);
 }
