@@ -162,8 +162,7 @@ static void blocked_check(struct timer *t, uint64_t now_ns)
 		s->blocked_ns = 0;
 		s->overflowed = false;
 		set_paused(s, false);
-		loop_wake(
-			&s->d->loop, &s->source); /* dozed without its flag while nothing was taken from it */
+		loop_wake(&s->d->loop, &s->source); /* it may have dozed without its flag */
 		return;
 	}
 	if (s->violated)
