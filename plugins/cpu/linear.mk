@@ -10,8 +10,8 @@ if HOST_X86_64
 noinst_LTLIBRARIES += liblinear_avx2.la
 liblinear_avx2_la_SOURCES = plugins/cpu/linear_avx2.c plugins/cpu/linear_avx2.h plugins/cpu/linear_avx2_codes.h \
 	plugins/cpu/linear_avx2_quantise.h plugins/cpu/linear_avx2_act.c plugins/cpu/linear_avx2_pack.c \
-	plugins/cpu/linear_avx2_i8.c plugins/cpu/linear_avx2_i16.c plugins/cpu/linear_avx2_f32.c \
-	plugins/cpu/linear_avx2_float.c
+	plugins/cpu/linear_avx2_i8.c plugins/cpu/linear_avx2_i8.h plugins/cpu/linear_avx2_i16.c plugins/cpu/linear_avx2_i16.h \
+	plugins/cpu/linear_avx2_f32.c plugins/cpu/linear_avx2_float.c
 liblinear_avx2_la_CFLAGS = $(AM_CFLAGS) -mavx2 -mfma -mf16c -ffp-contract=off
 
 noinst_LTLIBRARIES += liblinear_vnni.la
@@ -20,7 +20,7 @@ liblinear_vnni_la_SOURCES = plugins/cpu/linear_vnni.c plugins/cpu/linear_vnni.h 
 liblinear_vnni_la_CFLAGS = $(liblinear_avx2_la_CFLAGS) -mavx512f -mavx512bw -mavx512vl -mavx512vnni
 
 noinst_LTLIBRARIES += liblinear_avxvnni.la
-liblinear_avxvnni_la_SOURCES = plugins/cpu/linear_avxvnni.c plugins/cpu/linear_vnni_block.h
+liblinear_avxvnni_la_SOURCES = plugins/cpu/linear_avxvnni.c plugins/cpu/linear_avx2_i8.h plugins/cpu/linear_avx2_i16.h
 liblinear_avxvnni_la_CFLAGS = $(liblinear_avx2_la_CFLAGS) -mavxvnni
 LINEAR_LIBS += liblinear_vnni.la liblinear_avxvnni.la liblinear_avx2.la
 endif

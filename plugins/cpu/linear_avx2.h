@@ -181,6 +181,14 @@ INLINE void store_cols(float *c, __m256 v, uint32_t n)
 		c[i] = tmp[i];
 }
 
+/* A panel's sums f of T tokens, scaled, to c. */
+INLINE void direct_store(const __m256 *f, const float *scale, const struct store *c, const int T)
+{
+	UNROLL
+	for (int t = 0; t < T; t++)
+		store_cols(c->c + t * c->ldc, _mm256_mul_ps(f[t], _mm256_set1_ps(scale[t])), c->jn);
+}
+
 /* ---- the steps that are assembly: compilers re-associate integer sums, hoist loads and then spill ---- */
 #ifdef CPU_SANITIZED
 INLINE __m256i mac16(__m256i acc, __m256i u, __m256i q)

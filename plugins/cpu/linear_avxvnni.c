@@ -1,128 +1,97 @@
 /* SPDX-License-Identifier: Apache-2.0
- * AVX-VNNI variant, for processors that have vpdpbusd in its VEX form only (no AVX-512): panels, activations, scratch
- * and drivers of the AVX2 variant (linear_avx2.h), kernels of its own with 16 registers of 256 bits. Gives the bits
- * of the AVX2 variant. Never run on hardware so far, only through emulated intrinsics (tests/emulated): nothing is
+ * AVX-VNNI variant, for processors that have vpdpbusd in its VEX form only (no AVX-512): panels, activations, scratch,
+ * loops and drivers of the AVX2 variant (linear_avx2.h), with steps of its own that add four products of bytes or two
+ * of int16 into int32. Never run on hardware so far, only through emulated intrinsics (tests/emulated): nothing is
  * known about its speed.
+ *
+ * Bits are those of the AVX2 variant. There a block's exact int32 sum x block scale is rounded to float once; here
+ * the exact int32 sum, below 2^17, times the scale as a float is rounded once.
  */
-#define DPBUSD _mm256_dpbusd_avx_epi32
-#define DPWSSD _mm256_dpwssd_avx_epi32
-#include "plugins/cpu/linear_vnni_block.h"
+#include "plugins/cpu/linear_avx2_codes.h"
 
-enum { I8_DIRECT_MAX = 8, I16_DIRECT_MAX = 8 };
+enum { DIRECT_MAX = 8 };
 
-/* ---- many tokens: two unpacked panels x T; 12 sums, 2 weight vectors and 1 broadcast fill the registers, so the
- * running float sums f[T][R][8] stay in memory ---- */
+/* ---- steps for int8 ---- */
 
-INLINE void tile_i8(int form, const uint8_t *w, uint32_t nb, const uint8_t *a, float *f, const int T)
+struct turn { /* [half][token] */
+	_Alignas(32) float s[PANEL];
+	_Alignas(32) int32_t begin[2][PANEL]; /* of the sums                              */
+	_Alignas(32) float min[2][PANEL];     /* what the minima are multiplied with */
+};
+
+INLINE void turn_make(int form, const uint32_t *x, const int T, struct turn *o)
 {
-	const int halves = 1 + form_halves(form), n = 8 / halves;
+	const __m256i one = _mm256_set1_epi16(1);
+	const __m256i all = _mm256_madd_epi16(load256(x + X_CORR * T), one);
+	const __m256i lo = _mm256_madd_epi16(load256(x + X_CORR16 * T), one), hi = _mm256_sub_epi32(all, lo);
+	const __m256 s = _mm256_cvtepi32_ps(_mm256_srli_epi32(load256(x + X_S * T), 16));
 
-	for (uint32_t b = 0; b < nb; b++, w += I8_SCR_BLOCK, a += T * ACT_I8_BLOCK) {
-		const uint32_t *x = (const uint32_t *)a;
-		struct turn o;
-
-		turn_make(form, x, T, &o);
-		UNROLL
-		for (int h = 0; h < halves; h++) {
-			__m256i acc[TILE_R][TILE_T];
-
-			UNROLL
-			for (int t = 0; t < T; t++)
-				acc[0][t] = acc[1][t] = turn_begin(form, &o, h, t);
-			UNROLL
-			for (int g = h * n; g < h * n + n; g++) {
-				const __m256i u0 = load256(w + g * 64), u1 = load256(w + g * 64 + 32);
-
-				UNROLL
-				for (int t = 0; t < T; t++) {
-					const __m256i q = bcast(x + g * T + t);
-
-					acc[0][t] = DPBUSD(acc[0][t], u0, q);
-					acc[1][t] = DPBUSD(acc[1][t], u1, q);
-				}
-			}
-			UNROLL
-			for (int r = 0; r < TILE_R; r++) {
-				const float *d = (const float *)(w + I8_SCR_D) + h * TILE_N + r * PANEL;
-				const float *m = (const float *)(w + I8_SCR_M) + h * TILE_N + r * PANEL;
-
-				UNROLL
-				for (int t = 0; t < T; t++) {
-					float *p = f + (t * TILE_R + r) * PANEL;
-
-					_mm256_store_ps(p,
-						turn_add(form, &o, h, t, acc[r][t], _mm256_load_ps(d),
-							_mm256_load_ps(m), _mm256_load_ps(p)));
-				}
-			}
-		}
+	_mm256_store_ps(o->s, s);
+	if (form == I8_Z8)
+		store256(o->begin[0], all);
+	if (form == I8_Z16 || form == I8_Z16_MIN)
+		store256(o->begin[0], _mm256_add_epi32(all, all));
+	if (form_min(form))
+		store256(o->min[0], load256(x + X_SSUM * T));
+	if (form_halves(form)) {
+		store256(o->begin[0], _mm256_slli_epi32(lo, 2));
+		store256(o->begin[1], _mm256_slli_epi32(hi, 2));
+	}
+	if (form == I8_HALVES_MIN) {
+		_mm256_store_ps(o->min[0], _mm256_mul_ps(_mm256_cvtepi32_ps(lo), s));
+		_mm256_store_ps(o->min[1], _mm256_mul_ps(_mm256_cvtepi32_ps(hi), s));
 	}
 }
 
-INLINE void tile_i16(const uint8_t *w, uint32_t nb, const uint8_t *a, float *f, const int T)
+INLINE __m256i turn_begin(int form, const struct turn *o, int h, int t)
 {
-	for (uint32_t b = 0; b < nb; b++, w += I16_SCR_BLOCK, a += T * ACT_I16_BLOCK) {
-		const uint32_t *x = (const uint32_t *)a;
-		__m256i acc[TILE_R][TILE_T];
-
-		UNROLL
-		for (int t = 0; t < T; t++)
-			acc[0][t] = acc[1][t] = _mm256_setzero_si256();
-		UNROLL
-		for (int i = 0; i < 16; i++) {
-			const __m256i u0 = load256(w + i * 64), u1 = load256(w + i * 64 + 32);
-
-			UNROLL
-			for (int t = 0; t < T; t++) {
-				const __m256i q = bcast(x + i * T + t);
-
-				acc[0][t] = DPWSSD(acc[0][t], u0, q);
-				acc[1][t] = DPWSSD(acc[1][t], u1, q);
-			}
-		}
-		UNROLL
-		for (int t = 0; t < T; t++)
-			UNROLL
-		for (int r = 0; r < TILE_R; r++) {
-			float *p = f + (t * TILE_R + r) * PANEL;
-			const __m256 d = _mm256_load_ps((const float *)(w + I16_SCR_D) + r * PANEL);
-
-			_mm256_store_ps(
-				p, _mm256_fmadd_ps(_mm256_cvtepi32_ps(acc[r][t]), d, _mm256_load_ps(p)));
-		}
-	}
+	return form == I8_MIN ? _mm256_setzero_si256() : _mm256_set1_epi32(o->begin[h][t]);
 }
 
-/* ---- instances ---- */
+struct cell {
+	__m256 s, min;
+};
 
-#define TILE8_FN(form, T)                                                                                    \
-	static void tile_##form##_##T(const uint8_t *w, uint32_t nb, const uint8_t *a, float *f)             \
-	{                                                                                                    \
-		tile_i8(form, w, nb, a, f, T);                                                               \
-	}
-#define TILE16_FN(name, T)                                                                                   \
-	static void tile_##name##_##T(const uint8_t *w, uint32_t nb, const uint8_t *a, float *f)             \
-	{                                                                                                    \
-		tile_i16(w, nb, a, f, T);                                                                    \
-	}
-#define I8_TYPE_FNS(type, form) WIDTHS(DIRECT8_FN, type)
-#define I8_FORM_FNS(form)	WIDTHS(TILE8_FN, form)
-#define I16_TYPE_FNS(type)	WIDTHS(DIRECT16_FN, type)
-I8_TYPES(I8_TYPE_FNS)
-I8_FORMS(I8_FORM_FNS)
-I16_TYPES(I16_TYPE_FNS)
-WIDTHS(TILE16_FN, int16)
+INLINE int form_adds(int form) { return form_min(form) || form == I8_HALVES_MIN; }
 
-#define TILE_NAME(form, T) tile_##form##_##T,
-#define I8_ROW(type, form)                                                                                   \
-	[TNP_##type] = { ACT_I8_BLOCK, I8_KC, I8_DIRECT_MAX, NULL, { NULL, WIDTHS(DIRECT_NAME, type) },      \
-		{ NULL, WIDTHS(TILE_NAME, form) } },
-#define I16_ROW(type)                                                                                        \
-	[TNP_##type] = { ACT_I16_BLOCK, I16_KC, I16_DIRECT_MAX, NULL, { NULL, WIDTHS(DIRECT_NAME, type) },   \
-		{ NULL, WIDTHS(TILE_NAME, int16) } },
+INLINE struct cell cell_make(int form, const struct turn *o, int h, int t)
+{
+	return (struct cell){ _mm256_set1_ps(o->s[t]),
+		form_adds(form) ? _mm256_set1_ps(o->min[h][t]) : _mm256_setzero_ps() };
+}
 
-/* Unpacking is the AVX2 variant's. */
-static const struct int_kernel kernels[] = { I8_TYPES(I8_ROW) I16_TYPES(I16_ROW) };
+INLINE __m256 cell_add(int form, const struct cell *c, __m256i acc, __m256 d, __m256 m, __m256 f)
+{
+	f = _mm256_fmadd_ps(_mm256_mul_ps(_mm256_cvtepi32_ps(acc), c->s), d, f);
+	return form_adds(form) ? _mm256_fmadd_ps(c->min, m, f) : f;
+}
+
+#define mac_i8 _mm256_dpbusd_avx_epi32
+#define MAC_I8_2X1(a0, a1, u0, u1, p)                                                                        \
+	do {                                                                                                 \
+		const __m256i q_ = bcast(p);                                                                 \
+		(a0) = mac_i8((a0), (u0), q_);                                                               \
+		(a1) = mac_i8((a1), (u1), q_);                                                               \
+	} while (0)
+#define MUL_I8_2X1 MAC_I8_2X1
+#include "plugins/cpu/linear_avx2_i8.h"
+
+/* ---- steps for int16 ---- */
+
+#define mac_i16 _mm256_dpwssd_avx_epi32
+#define MAC_I16_2X1(a0, a1, u0, u1, p)                                                                       \
+	do {                                                                                                 \
+		const __m256i q_ = bcast(p);                                                                 \
+		(a0) = mac_i16((a0), (u0), q_);                                                              \
+		(a1) = mac_i16((a1), (u1), q_);                                                              \
+	} while (0)
+#include "plugins/cpu/linear_avx2_i16.h"
+
+/* ---- the table; unpacking is the AVX2 variant's ---- */
+
+#define ROW8(type, form) I8_ROW(type, form, DIRECT_MAX, NULL)
+#define ROW16(type)	 I16_ROW(type, DIRECT_MAX, NULL)
+static const struct int_kernel kernels[] = { I8_TYPES(ROW8) I16_TYPES(ROW16) };
 
 static void avxvnni_run(const struct linear_weight *w, const void *act, uint32_t m, uint32_t n0, uint32_t n1,
 	float *c, size_t ldc, void *scratch)
