@@ -13,7 +13,7 @@ enum { BOX_BYTES = 4096, NAME_BYTES = 128 };
 
 struct box_page {
 	_Atomic uint64_t since_ns, published_ns, beside_ns;
-	_Atomic uint32_t phase;
+	_Atomic uint32_t phase, permille, beside_permille;
 	_Atomic uint8_t model[NAME_BYTES], beside[NAME_BYTES]; /* zero-terminated unless full */
 };
 _Static_assert(sizeof(struct box_page) <= BOX_BYTES, "one page");
@@ -100,6 +100,12 @@ static bool same_model(struct box_page *p, const char *model)
 	return !atomic_load_explicit(&p->model[i], memory_order_relaxed);
 }
 
+void box_loaded(struct box *b, bool beside, uint32_t permille)
+{
+	atomic_store_explicit(
+		beside ? &b->page->beside_permille : &b->page->permille, permille, memory_order_relaxed);
+}
+
 void box_begin(struct box *b, enum box_phase phase, const char *model)
 {
 	struct box_page *p = b->page;
@@ -107,11 +113,14 @@ void box_begin(struct box *b, enum box_phase phase, const char *model)
 	if (!same_model(p, model ? model : ""))
 		write_name(p->model, model);
 	atomic_store_explicit(&p->since_ns, clock_now_ns(), memory_order_relaxed);
+	if (phase == BOX_LOAD)
+		box_loaded(b, false, 0);
 	atomic_store_explicit(&p->phase, (uint32_t)phase, memory_order_release);
 }
 
 void box_beside(struct box *b, const char *model)
 {
+	box_loaded(b, true, 0);
 	write_name(b->page->beside, model);
 	atomic_store_explicit(&b->page->beside_ns, model ? clock_now_ns() : 0, memory_order_release);
 }
@@ -134,6 +143,8 @@ void box_read(const struct box *b, struct box_reading *out)
 	*out = (struct box_reading){ .phase = phase < BOX_N_PHASES ? (enum box_phase)phase : BOX_IDLE,
 		.since_ns = atomic_load_explicit(&p->since_ns, memory_order_relaxed),
 		.published_ns = box_published_ns(b) };
+	out->permille = MIN_OF(atomic_load_explicit(&p->permille, memory_order_relaxed), 1000u);
+	out->beside_permille = MIN_OF(atomic_load_explicit(&p->beside_permille, memory_order_relaxed), 1000u);
 	out->beside_ns = atomic_load_explicit(&p->beside_ns, memory_order_acquire);
 	read_name(p->model, out->model);
 	read_name(p->beside, out->beside);

@@ -19,6 +19,8 @@ struct box_reading { /* a copy, bounded and terminated */
 	enum box_phase phase;
 	uint64_t since_ns, published_ns;
 	char model[132];
+	uint32_t permille;  /* BOX_LOAD: of the weights taken */
+	uint32_t beside_permille;
 	char beside[132];   /* a model that is being loaded meanwhile, on a thread of its own; "" */
 	uint64_t beside_ns; /* since when */
 };
@@ -30,6 +32,7 @@ void box_close(struct box *b);
 /* Worker. box_begin is two stores when the model stays the same; `model` may be NULL. */
 void box_begin(struct box *b, enum box_phase phase, const char *model);
 void box_beside(struct box *b, const char *model); /* NULL: no load beside the steps any more */
+void box_loaded(struct box *b, bool beside, uint32_t permille); /* [any thread] */
 void box_published(struct box *b, uint64_t now_ns);
 
 /* Daemon. */

@@ -12,6 +12,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+enum { LOAD_MOST = 999 }; /* permille; the last one is said when the model serves */
+#define LOOK_NS (50 * NS_PER_MS)
+
 void models_init(struct models *m)
 {
 	*m = (struct models){ 0 };
@@ -42,6 +45,7 @@ struct model_entry *models_lookup(struct daemon *d, const char *name)
 static void entry_free(struct model_entry *m)
 {
 	timer_clear(&m->d->loop.timers, &m->idle);
+	timer_clear(&m->d->loop.timers, &m->look);
 	timer_clear(&m->d->loop.timers, &m->leave);
 	node_remove(&m->node);
 	m->d->models.n_all--;
@@ -55,6 +59,7 @@ static void entry_free(struct model_entry *m)
 }
 
 static void on_idle(struct timer *t, uint64_t now_ns);
+static void on_look(struct timer *t, uint64_t now_ns);
 static void on_leave_timeout(struct timer *t, uint64_t now_ns);
 
 static bool entry_configure(struct model_entry *m, const struct conf_model *c)
@@ -87,6 +92,7 @@ static struct model_entry *entry_create(
 	m->name = mem_strdup(MEM_DAEMON, name);
 	m->given = given ? mem_strdup(MEM_DAEMON, given) : NULL;
 	m->idle.fire = on_idle;
+	m->look.fire = on_look;
 	m->leave.fire = on_leave_timeout;
 	list_init(&m->waiting);
 	list_append(&d->models.all, &m->node);
@@ -299,6 +305,27 @@ static void tell_waiting(struct model_entry *m, uint32_t permille)
 	}
 }
 
+/* Tells who waits how far the load is, as the worker's box has it. */
+static void on_look(struct timer *t, uint64_t now_ns)
+{
+	struct model_entry *m = CONTAINER_OF(t, struct model_entry, look);
+	struct box_reading box;
+	uint32_t permille = m->load_permille;
+
+	if (m->state != MODEL_LOADING || m->d->worker.state != WORKER_UP)
+		return;
+	box_read(&m->d->worker.box, &box);
+	if (!strcmp(box.beside, m->name))
+		permille = box.beside_permille;
+	else if (box.phase == BOX_LOAD && !strcmp(box.model, m->name))
+		permille = box.permille;
+	if (permille > m->load_permille) {
+		m->load_permille = MIN_OF(permille, LOAD_MOST);
+		tell_waiting(m, m->load_permille);
+	}
+	(void)timer_set(&m->d->loop.timers, &m->look, now_ns + LOOK_NS);
+}
+
 static void set_loaded(struct model_entry *m, const json_t *reply)
 {
 	struct daemon *d = m->d;
@@ -409,7 +436,9 @@ void model_load(struct model_entry *m)
 		on_load_reply(d, m, NULL, &e);
 		return;
 	}
+	m->load_permille = 0;
 	tell_waiting(m, 0);
+	(void)timer_set(&d->loop.timers, &m->look, d->loop.now_ns + LOOK_NS);
 	worker_link_call(&d->worker, cmd, 0, on_load_reply, m);
 }
 
@@ -435,7 +464,7 @@ void model_enqueue(struct model_entry *m, struct request *r)
 	if (m->state != MODEL_LOADING)
 		model_load(m);
 	else if (r->session)
-		session_send_state(r->session, r->id, WIRE_LOADING, 0);
+		session_send_state(r->session, r->id, WIRE_LOADING, m->load_permille);
 }
 
 /* ---- unload ------------------------------------------------------------------------------------------------------------ */
@@ -644,6 +673,8 @@ json_t *models_json(struct daemon *d)
 
 		if (o && m->path)
 			(void)json_object_set_new(o, "path", json_string(m->path));
+		if (o && m->state == MODEL_LOADING)
+			(void)json_object_set_new(o, "load_permille", json_integer(m->load_permille));
 		if (o && m->last.code)
 			(void)json_object_set_new(o, "last_error", json_string(m->last.text));
 		if (o && m->state == MODEL_LOADED && !m->n_requests)

@@ -28,8 +28,9 @@ struct model_entry {
 	enum model_state state;
 	uint32_t n_requests;	  /* open, orphans included */
 	struct list waiting;	  /* requests */
-	struct timer idle, leave; /* leave: how long an unload waits for open requests */
+	struct timer idle, leave, look; /* leave: how long an unload waits for open requests; look: how far a load is */
 	bool leaving;		  /* is to be unloaded when the last request has ended; takes no new ones */
+	uint32_t load_permille; /* while it is loaded */
 	uint64_t load_began_ns, loaded_ns, used_ns, n_loads, load_ns;
 	json_t *info;	   /* what the worker said of it */
 	struct error last; /* why the last load failed, or why it is out of service */

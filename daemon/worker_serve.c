@@ -304,6 +304,23 @@ static int serve(struct stepper *s, struct command *c, struct model *model, stru
 	return TENON_OK;
 }
 
+/* ---- progress ------------------------------------------------------------------------------------------------------------- */
+
+static uint32_t permille(uint64_t done, uint64_t total)
+{
+	return (uint32_t)((double)done * 1000 / (double)total);
+}
+
+void worker_load_tell(void *ctx, uint64_t done, uint64_t total)
+{
+	box_loaded(ctx, false, permille(done, total));
+}
+
+void worker_load_tell_beside(void *ctx, uint64_t done, uint64_t total)
+{
+	box_loaded(ctx, true, permille(done, total));
+}
+
 /* ---- beside the steps ---------------------------------------------------------------------------------------------------- */
 
 static void *loader_main(void *arg)
@@ -333,6 +350,7 @@ static bool loader_start(struct stepper *s, struct command *c)
 
 	if (own_open(s, c, &l->backends, NULL))
 		return false;
+	c->options.progress = &s->beside;
 	c->options.places = l->backends.place;
 	c->options.n_places = l->backends.n;
 	l->c = c;
@@ -388,6 +406,7 @@ bool worker_load(struct stepper *s, struct command *c)
 	box_begin(s->box, BOX_LOAD, c->model);
 	if (*c->backend && own_open(s, c, &own, &c->error))
 		return true;
+	c->options.progress = &s->progress;
 	c->options.places = *c->backend ? own.place : s->backends.place;
 	c->options.n_places = *c->backend ? own.n : s->backends.n;
 	if (!model_open(&c->options, &model, &c->error))

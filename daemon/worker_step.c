@@ -348,6 +348,8 @@ void *worker_step_main(void *worker)
 	struct stepper s = { .w = w, .tok = &w->ends->tok, .box = &w->ends->box, .idle = true };
 
 	slice_ask(SLICE_COMPUTE_NS); /* and what this thread starts: the backends' threads, loaders */
+	s.progress = (struct backend_progress){ worker_load_tell, s.box };
+	s.beside = (struct backend_progress){ worker_load_tell_beside, s.box };
 	s.sink = (struct sched_sink){ .ctx = &s,
 		.state = on_state,
 		.tokens = on_tokens,

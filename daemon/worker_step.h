@@ -53,6 +53,7 @@ struct stepper {
 	struct served *served[WORKER_MODELS_MAX];
 	uint32_t n_served, turn; /* turn: who is asked first for the next step */
 	struct loader loader;
+	struct backend_progress progress, beside; /* of a load: into the box */
 	bool stop, failed, idle;
 };
 
@@ -64,6 +65,9 @@ struct served *served_find(const struct stepper *s, const char *name); /* NULL: 
 void worker_setup(struct stepper *s, struct command *c);
 /* True: done, or refused; false: goes on beside the steps, its outcome comes later (worker_load_poll). */
 bool worker_load(struct stepper *s, struct command *c);
+/* How far a load is, into the box (ctx). [any thread] */
+void worker_load_tell(void *ctx, uint64_t done, uint64_t total);
+void worker_load_tell_beside(void *ctx, uint64_t done, uint64_t total);
 /* Takes what the loading thread has finished. */
 void worker_load_poll(struct stepper *s);
 void worker_load_stop(struct stepper *s); /* waits for it and throws it away */

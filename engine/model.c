@@ -353,7 +353,7 @@ static int open_compute(struct model *m, const struct model_options *o, struct e
 	if (rc || o->measure_only)
 		return rc;
 	lim = model_limits(m);
-	rc = partition_open(&m->parts, &lim, m->ledger.part, m->info.n_pages, e);
+	rc = partition_open(&m->parts, &lim, m->ledger.part, m->info.n_pages, o->progress, e);
 	if (!rc && m->info.weights_own_bytes)
 		gguf_forget(
 			m->file); /* the backend has copies: the file need not stay resident beside them */

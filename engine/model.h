@@ -35,6 +35,7 @@ struct model_options { /* zero members mean defaults */
 	uint64_t memory_limit;     /* most that the model may take in all; 0: what the machine and control groups leave */
 	const char *passes;        /* graph passes to switch off or on, engine/pass.h; NULL: all run */
 	enum model_taps taps;
+	const struct backend_progress *progress; /* of the backends' taking the weights; NULL: nobody asks */
 	bool measure_only;         /* fills model_info, takes no memory for weights and pages; no steps then */
 };
 

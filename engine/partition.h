@@ -49,10 +49,11 @@ uint64_t partition_kv_bytes(
 uint64_t partition_arena_bytes(const struct partition *p);
 bool partition_has(const struct partition *p, uint64_t feature); /* all of its backends */
 
-/* Models, then pools of so many pages of each of the model's groups; each: of partition_sizes. */
+/* Models, then pools of so many pages of each of the model's groups; each: of partition_sizes. progress: over all parts, by
+ * the weights of each; may be NULL. */
 int partition_open(struct partition *p, const struct tnp_limits *lim,
 	const struct tnp_sizes each[MODEL_MAX_PARTS], const uint32_t n_pages[TNP_MAX_GROUPS],
-	struct error *e);
+	const struct backend_progress *progress, struct error *e);
 /* The parts in order. `b` is filled for the model's graph; part_rc: [n_seqs] for what each part says of a sequence, of which the
  * first fault is kept in b->seq_rc. */
 int partition_batch(struct partition *p, const struct tnp_batch *b, tnp_rc *part_rc, struct error *e);

@@ -94,16 +94,40 @@ static int pool_open(
 	return p->slots.n ? backend_kv_open(p->bm, &k, e) : TENON_OK;
 }
 
-int partition_open(struct partition *p, const struct tnp_limits *lim,
-	const struct tnp_sizes each[MODEL_MAX_PARTS], const uint32_t n_pages[TNP_MAX_GROUPS], struct error *e)
+/* Where one part's progress stands among all. */
+struct share {
+	const struct backend_progress *to;
+	uint64_t before, own, all; /* bytes of weights */
+};
+
+static uint64_t weights_of(const struct tnp_sizes *s) { return s->weights_own + s->weights_mapped; }
+
+static void share_tell(void *ctx, uint64_t done, uint64_t total)
 {
+	const struct share *s = ctx;
+
+	s->to->tell(
+		s->to->ctx, s->before + (uint64_t)((double)s->own * (double)done / (double)total), s->all);
+}
+
+int partition_open(struct partition *p, const struct tnp_limits *lim,
+	const struct tnp_sizes each[MODEL_MAX_PARTS], const uint32_t n_pages[TNP_MAX_GROUPS],
+	const struct backend_progress *progress, struct error *e)
+{
+	struct share share = { .to = progress };
+	const struct backend_progress mine = { share_tell, &share };
 	int rc = TENON_OK;
 
+	for (uint32_t i = 0; i < p->n; i++)
+		share.all += weights_of(&each[i]);
 	for (uint32_t i = 0; i < p->n && !rc; i++) {
 		struct part *part = &p->part[i];
 
 		memcpy(part->page_bytes, each[i].kv_page, sizeof part->page_bytes);
-		rc = backend_model_open(part->backend, part->g, lim, &part->bm, e);
+		share.own = weights_of(&each[i]);
+		rc = backend_model_open(
+			part->backend, part->g, lim, progress && share.all ? &mine : NULL, &part->bm, e);
+		share.before += share.own;
 		if (!rc)
 			rc = pool_open(part, lim, n_pages, e);
 	}

@@ -248,9 +248,10 @@ int backend_model_sizes(struct backend *b, const struct tnp_graph *g, const stru
 }
 
 int backend_model_open(struct backend *b, const struct tnp_graph *g, const struct tnp_limits *l,
-	struct backend_model **out, struct error *e)
+	const struct backend_progress *progress, struct backend_model **out, struct error *e)
 {
 	struct tnp_error te = TNP_ERROR_INIT;
+	struct plugin_open open = { .g = g, .to = progress };
 	struct backend_model *m;
 	int rc;
 
@@ -260,7 +261,9 @@ int backend_model_open(struct backend *b, const struct tnp_graph *g, const struc
 	if (!m)
 		return error_set(e, TENON_E_NOMEM, "backend %s: no memory", backend_name(b));
 	m->b = b;
+	plugin_host_open_begin(&b->plugin->host, &open);
 	rc = done(b, "model_open", b->ops->model_open(b->dev, g, l, &m->m, &te), &te, e);
+	plugin_host_open_end(&b->plugin->host, &open);
 	if (!rc && !m->m)
 		rc = error_set(e, TENON_E_BACKEND, "backend %s: model_open: gave no model", backend_name(b));
 	if (rc)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Services lent to a plugin [any thread]: log, configuration, the wish to stop, blobs that outlive the process.
+ * Services lent to a plugin [any thread]: log, configuration, the wish to stop, blobs that outlive the process,
+ * how far a model_open is.
  * A blob is one file, CACHE_DIR/blobs/PLUGIN/HASH-OF-KEY, written beside and renamed; its head carries key, length
  * and BLAKE2b, so a damaged or foreign file is a miss. None of these calls back into the plugin.
  */
@@ -172,6 +173,39 @@ static tnp_rc host_blob_put(void *ctx, const char *key, const void *in, uint64_t
 	return ok ? TNP_OK : TNP_E_NOMEM;
 }
 
+/* ---- progress of model_open ---------------------------------------------------------------------------------------- */
+
+void plugin_host_open_begin(struct plugin_host *h, struct plugin_open *o)
+{
+	(void)pthread_mutex_lock(&h->opens_lock);
+	o->next = h->opens;
+	h->opens = o;
+	(void)pthread_mutex_unlock(&h->opens_lock);
+}
+
+void plugin_host_open_end(struct plugin_host *h, struct plugin_open *o)
+{
+	struct plugin_open **at = &h->opens;
+
+	(void)pthread_mutex_lock(&h->opens_lock);
+	while (*at != o)
+		at = &(*at)->next;
+	*at = o->next;
+	(void)pthread_mutex_unlock(&h->opens_lock);
+}
+
+/* A graph that nobody opens just now, or more done than there is: the plugin's mistake, not worth a word. */
+static void host_progress(void *ctx, const struct tnp_graph *g, uint64_t done, uint64_t total)
+{
+	struct plugin_host *h = ctx;
+
+	(void)pthread_mutex_lock(&h->opens_lock);
+	for (const struct plugin_open *o = h->opens; o && total; o = o->next)
+		if (o->g == g && o->to)
+			o->to->tell(o->to->ctx, MIN_OF(done, total), total);
+	(void)pthread_mutex_unlock(&h->opens_lock);
+}
+
 int plugin_host_init(struct plugin_host *h, const char *name, const struct plugins_config *c, struct error *e)
 {
 	memset(h, 0, sizeof *h);
@@ -192,8 +226,15 @@ int plugin_host_init(struct plugin_host *h, const char *name, const struct plugi
 		.config = host_config,
 		.stopping = host_stopping,
 		.blob_get = host_blob_get,
-		.blob_put = host_blob_put };
+		.blob_put = host_blob_put,
+		.progress = host_progress };
+	(void)pthread_mutex_init(&h->opens_lock, NULL);
 	return TENON_OK;
 }
 
-void plugin_host_finish(struct plugin_host *h) { MEM_CLEAR(h->cache_dir); }
+void plugin_host_finish(struct plugin_host *h)
+{
+	if (h->table.size)
+		(void)pthread_mutex_destroy(&h->opens_lock);
+	MEM_CLEAR(h->cache_dir);
+}

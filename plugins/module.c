@@ -96,11 +96,14 @@ int module_load(struct module *m, int fd, const char *name, struct error *e)
 	return take_table(m, theirs, name, e);
 }
 
-int module_start(struct module *m, const struct plugin_host *h, struct error *e)
+int module_start(struct module *m, struct plugin_host *h, struct error *e)
 {
 	struct tnp_error te = TNP_ERROR_INIT;
-	int rc = plugin_error(h->name, "start", m->ops.start(&h->table, &te), &te, e);
+	int rc;
 
+	if (m->ops.abi_minor < 1)
+		h->table.size = offsetof(struct tnp_host, progress);
+	rc = plugin_error(h->name, "start", m->ops.start(&h->table, &te), &te, e);
 	m->started = !rc;
 	return rc;
 }

@@ -64,9 +64,16 @@ int backend_model_check(struct backend *b, const struct tnp_graph *g, struct tnp
 int backend_model_sizes(struct backend *b, const struct tnp_graph *g, const struct tnp_limits *l, struct tnp_sizes *o,
 	struct error *e);
 
+/* Hears how far a slow call is: from any thread, never at the same time as itself; must return at once. */
+struct backend_progress {
+	void (*tell)(void *ctx, uint64_t done, uint64_t total); /* done <= total, total > 0 */
+	void *ctx;
+};
+
 struct backend_model; /* an opened model with its KV pool */
+/* `progress` may be NULL, is borrowed until the call returns and may hear nothing: plugins need not tell. */
 int backend_model_open(struct backend *b, const struct tnp_graph *g, const struct tnp_limits *l,
-	struct backend_model **out, struct error *e);
+	const struct backend_progress *progress, struct backend_model **out, struct error *e);
 int backend_kv_open(struct backend_model *m, const struct tnp_kv_spec *s, struct error *e);
 void backend_model_close(struct backend_model *m); /* pool, then model */
 int backend_kv_copy(struct backend_model *m, uint32_t group, uint32_t from, uint32_t to, uint32_t n_tokens, struct error *e);

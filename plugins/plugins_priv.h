@@ -5,6 +5,7 @@
 #ifndef PLUGINS_PRIV_H
 #define PLUGINS_PRIV_H
 #include "plugins/plugins.h"
+#include <pthread.h>
 #include <stdatomic.h>
 
 /* ---- manifest.c: NAME.plugin, libconfig syntax (plugins/README.md) ------------------------------------------- */
@@ -62,7 +63,16 @@ struct plugin_host {
 	char *cache_dir; /* NULL: no blobs */
 	struct log *log;
 	_Atomic uint32_t stopping;
+	pthread_mutex_t opens_lock;
+	struct plugin_open *opens; /* model_open calls going on, each on its caller's stack */
 };
+struct plugin_open {
+	const struct tnp_graph *g;
+	const struct backend_progress *to; /* may be NULL */
+	struct plugin_open *next;
+};
+void plugin_host_open_begin(struct plugin_host *h, struct plugin_open *o);
+void plugin_host_open_end(struct plugin_host *h, struct plugin_open *o);
 int plugin_host_init(
 	struct plugin_host *h, const char *name, const struct plugins_config *c, struct error *e);
 void plugin_host_finish(struct plugin_host *h);
@@ -76,7 +86,8 @@ struct module {
 /* Loads through the descriptor (which is closed by the caller), negotiates the version, checks the required set. Never
  * unloads. `name`: what the table must call itself. */
 int module_load(struct module *m, int fd, const char *name, struct error *e);
-int module_start(struct module *m, const struct plugin_host *h, struct error *e);
+/* A plugin of an older minor sees no more of the host's table than that minor had. */
+int module_start(struct module *m, struct plugin_host *h, struct error *e);
 void module_stop(struct module *m);
 /* Devices with all strings terminated and features checked against the functions present. */
 int module_devices(struct module *m, uint32_t *n, struct error *e);

@@ -63,7 +63,7 @@ static int check_device(struct module *m, uint32_t i, bool self_check, struct er
 	return rc;
 }
 
-static int try_plugin(const char *name, bool self_check, const struct plugin_host *h, struct probe_result *r,
+static int try_plugin(const char *name, bool self_check, struct plugin_host *h, struct probe_result *r,
 	struct error *e)
 {
 	struct module m = { 0 };

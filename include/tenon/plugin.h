@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 #define TNP_ABI_MAJOR 1u
-#define TNP_ABI_MINOR 0u
+#define TNP_ABI_MINOR 1u
 #define TNP_OPSET     1u
 #define TNP_MAX_RANK  4u
 #define TNP_MAX_GROUPS 4u
@@ -51,6 +51,7 @@ struct tnp_error {             /* caller's memory, last argument, may be NULL   
 };
 
 /* ---- services the host lends; [any]; none calls back into the plugin ------------------- */
+struct tnp_graph;
 struct tnp_host {
 	uint32_t size, abi_major, abi_minor, reserved0;
 	void *ctx;
@@ -60,6 +61,9 @@ struct tnp_host {
 	/* blobs kept across runs (pipeline caches, tuning); content is checked by the host     */
 	tnp_rc      (*blob_get)(void *ctx, const char *key, void *out, uint64_t *len);
 	tnp_rc      (*blob_put)(void *ctx, const char *key, const void *in, uint64_t len);
+	/* since 1.1, see TNP_HAS. During model_open of graph g: so much of the work is done, in any
+	 * unit. Cheap; often enough is some ten times a second.                                */
+	void        (*progress)(void *ctx, const struct tnp_graph *g, uint64_t done, uint64_t total);
 };
 
 struct tnp_dev; struct tnp_model; struct tnp_kv;             /* opaque                     */

@@ -33,6 +33,7 @@ extern const struct cpu_isa cpu_isa_base, cpu_isa_avx2, cpu_isa_avxvnni, cpu_isa
 /* ---- plugin.c ---- */
 const char *cpu_config(const char *key); /* NULL when not set */
 bool cpu_stopping(void);
+void cpu_progress(const struct tnp_graph *g, uint64_t done, uint64_t total); /* of model_open */
 tnp_rc cpu_fail(struct tnp_error *e, tnp_rc rc, uint32_t item, const char *text);
 /* Copies a caller's struct of at least its `size` member; UNSUPPORTED on an unknown tail that is not zero. */
 tnp_rc cpu_take(void *own, uint32_t own_size, const void *theirs, struct tnp_error *e);

@@ -138,8 +138,10 @@ tnp_rc model_sizes(struct tnp_dev *d, const struct tnp_graph *g, const struct tn
 /* ---- weights ----------------------------------------------------------------------------------------- */
 struct packing {
 	struct tnp_model *m;
-	uint64_t step; /* bytes of packed weights that a piece makes */
-	_Atomic uint32_t stopped;
+	const struct tnp_graph *source; /* the host's, for progress */
+	uint64_t step;			/* bytes of packed weights that a piece makes */
+	uint32_t pieces;
+	_Atomic uint32_t stopped, done;
 };
 
 enum { PACK_BYTES = 2 << 20 }; /* a huge page: no two threads wait for the same one */
@@ -192,17 +194,19 @@ static void piece_pack(void *arg, uint32_t thread, uint32_t stage, uint32_t piec
 		for (uint32_t x = 0; x < s->n_experts; x++)
 			matrix_pack(k->m, s, x, lo, hi);
 	}
+	atomic_fetch_add_explicit(&k->done, 1, memory_order_relaxed);
+	if (thread == 0)
+		cpu_progress(k->source, atomic_load_explicit(&k->done, memory_order_relaxed), k->pieces);
 }
 
-static tnp_rc weights_pack(struct tnp_model *m, struct tnp_error *e)
+static tnp_rc weights_pack(struct tnp_model *m, const struct tnp_graph *source, struct tnp_error *e)
 {
 	const struct plan *p = m->plan;
-	struct packing k = { .m = m, .step = PACK_BYTES };
-	uint32_t pieces;
+	struct packing k = { .m = m, .source = source, .step = PACK_BYTES };
 
 	while (p->packed / k.step >= POOL_PIECES)
 		k.step *= 2;
-	pieces = (uint32_t)((p->packed + k.step - 1) / k.step);
+	k.pieces = (uint32_t)((p->packed + k.step - 1) / k.step);
 	for (uint32_t i = 0; i < p->n_segs; i++) {
 		const struct plan_seg *s = &p->segs[i];
 
@@ -210,7 +214,7 @@ static tnp_rc weights_pack(struct tnp_model *m, struct tnp_error *e)
 			? seg_source(m, s)
 			: m->weights + (s->shares == TNP_NONE ? s->pack : p->segs[s->shares].pack);
 	}
-	pool_run(m->dev->pool, piece_pack, &k, &pieces, 1);
+	pool_run(m->dev->pool, piece_pack, &k, &k.pieces, 1);
 	return atomic_load(&k.stopped) ? cpu_fail(e, TNP_E_CANCELLED, 0, "model: the host is stopping")
 				       : TNP_OK;
 }
@@ -285,7 +289,7 @@ static bool model_alloc(struct tnp_model *m)
 	return m->weights && m->ws && m->ref && m->seg_data && m->lane && m->group && m->stage && m->pieces;
 }
 
-static tnp_rc model_fill(struct tnp_model *m, struct tnp_error *e)
+static tnp_rc model_fill(struct tnp_model *m, const struct tnp_graph *source, struct tnp_error *e)
 {
 	const struct plan *p = m->plan;
 
@@ -295,7 +299,7 @@ static tnp_rc model_fill(struct tnp_model *m, struct tnp_error *e)
 		return cpu_fail(e, TNP_E_NOMEM, 0, "model: no memory for weights and workspace");
 	refs_fill(m);
 	consts_fill(m);
-	return weights_pack(m, e);
+	return weights_pack(m, source, e);
 }
 
 tnp_rc model_open(struct tnp_dev *d, const struct tnp_graph *g, const struct tnp_limits *l,
@@ -312,7 +316,7 @@ tnp_rc model_open(struct tnp_dev *d, const struct tnp_graph *g, const struct tnp
 	m->dev = d;
 	rc = plan_make(d, g, l, &m->g, &m->plan, e);
 	if (!rc)
-		rc = model_fill(m, e);
+		rc = model_fill(m, g, e);
 	if (rc)
 		model_close(m);
 	else

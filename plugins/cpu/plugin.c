@@ -27,6 +27,11 @@ const struct cpu_isa cpu_isa_neon = { "neon-dotprod", &linear_neon, &elem_neon, 
 /* ---- helpers --------------------------------------------------------------------------------------- */
 const char *cpu_config(const char *key) { return host.config ? host.config(host.ctx, key) : NULL; }
 bool cpu_stopping(void) { return host.stopping && host.stopping(host.ctx); }
+void cpu_progress(const struct tnp_graph *g, uint64_t done, uint64_t total)
+{
+	if (host.progress)
+		host.progress(host.ctx, g, done, total);
+}
 
 tnp_rc cpu_fail(struct tnp_error *e, tnp_rc rc, uint32_t item, const char *text)
 {

@@ -11,7 +11,7 @@
  *             garbage: rows of NaN   overrun: writes past the end of a row   seq: every other sequence fails
  *             bits: the last bit of the first number of each row is flipped
  *   code    what `error` and `seq` answer: invalid unsupported nomem busy cancelled timeout device internal (default)
- *   ms      how long `slow` takes (default 100)
+ *   ms      how long `slow` takes (default 100); in model_open it says first that a quarter is done
  *   once    a file: the fault comes only if it does not exist yet, and makes it, so that it comes once in all processes
  */
 #include <tenon/plugin.h>
@@ -57,6 +57,7 @@ enum deed {
 
 /* What start read from the config; the ABI has no handle for the plugin itself. */
 static struct {
+	const struct tnp_host *host;
 	const struct tnp_ops *inner;
 	enum place at;
 	enum deed deed;
@@ -184,6 +185,7 @@ static tnp_rc fault_start(const struct tnp_host *h, struct tnp_error *e)
 	const char *path;
 	tnp_rc rc;
 
+	fault.host = h;
 	request_read(h);
 	path = key(h, "inner");
 	rc = path ? inner_load(path, e) : TNP_OK;
@@ -225,8 +227,12 @@ static tnp_rc fault_model_sizes(struct tnp_dev *d, const struct tnp_graph *g, co
 static tnp_rc fault_model_open(struct tnp_dev *d, const struct tnp_graph *g, const struct tnp_limits *l,
 	struct tnp_model **o, struct tnp_error *e)
 {
-	tnp_rc rc = before(AT_MODEL_OPEN, e);
+	int now = due(AT_MODEL_OPEN);
+	tnp_rc rc;
 
+	if (now && fault.deed == DO_SLOW && TNP_HAS(fault.host, struct tnp_host, progress))
+		fault.host->progress(fault.host->ctx, g, 1, 4);
+	rc = now ? commit(e) : TNP_OK;
 	if (!rc)
 		rc = fault.inner->model_open(d, g, l, o, e);
 	if (!rc)

@@ -92,6 +92,20 @@ def test_a_load_that_kills():
         assert a.error and a.error.name == "backend" and "load of tiny" in a.error.text, a.error
 
 
+def test_a_slow_load_tells_how_far_it_is():
+    with Daemon(fault("slow", at="model_open").replace('"slow";', '"slow"; ms = "2000";')) as d, Client(d) as c:
+        i = c.submit("x", max_tokens=4, ignore_eos=1)
+        told = lambda: [m.get("load_permille") for m in d.ctl("models")["models"] if m["name"] == "tiny"]
+        wait_until("a quarter", lambda: told() == [250])
+        a = c.finish(i)[0]
+        assert a.done, a.error
+        loading = [p for phase, p in a.states if phase == 2]
+        assert loading[0] == 0 and 250 in loading and loading[-1] == 1000, loading
+        assert told() == [None]
+        c.close()
+        d.baseline()
+
+
 def test_a_load_does_not_stop_the_others():
     """The second model's load hangs: the first one's answers come all the same, and the hung load is to blame."""
     once = tempfile.mktemp(prefix="tn-once-")

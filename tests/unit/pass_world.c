@@ -163,7 +163,7 @@ size_t world_run(struct world *w, const struct world_graph *g, float *out, size_
 			fail_msg("node %u, %s: %s", i, name, v[i].text);
 		}
 	free(v);
-	if (backend_model_open(w->ref, g->t, &lim, &m, &e))
+	if (backend_model_open(w->ref, g->t, &lim, NULL, &m, &e))
 		fail_msg("%s", e.text);
 	open_pool(g->g, m);
 	n = batch(m, g->t, out, room);

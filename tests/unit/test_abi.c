@@ -136,7 +136,7 @@ static void toy_step(struct backend *b, const struct tnp_graph *g, struct error 
 
 	assert_int_equal(backend_model_check(b, g, &v, e), TENON_OK);
 	assert_int_equal(v.ok, 1);
-	if (backend_model_open(b, g, &lim, &m, e) || backend_batch(m, &batch, e))
+	if (backend_model_open(b, g, &lim, NULL, &m, e) || backend_batch(m, &batch, e))
 		fail_msg("%s", e->text);
 	assert_int_equal(rc, TNP_OK);
 	for (int i = 0; i < 8; i++)

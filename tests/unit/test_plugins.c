@@ -283,6 +283,19 @@ static void codes_and_texts_are_mapped(void **st)
 	}
 }
 
+struct told {
+	uint32_t n;
+	double share[8];
+};
+
+static void tell(void *ctx, uint64_t done, uint64_t total)
+{
+	struct told *t = ctx;
+
+	if (t->n < 8)
+		t->share[t->n++] = (double)done / (double)total;
+}
+
 static void model_calls_go_through(void **st)
 {
 	struct place *p = *st;
@@ -292,6 +305,8 @@ static void model_calls_go_through(void **st)
 	struct backend_model *m = NULL;
 	struct tnp_graph g = { .size = sizeof g };
 	struct tnp_limits l = { .size = sizeof l };
+	struct told told = { 0 };
+	const struct backend_progress progress = { tell, &told };
 	struct tnp_sizes s;
 	struct tnp_kv_spec k = { .size = sizeof k };
 	struct tnp_batch batch = { .size = sizeof batch };
@@ -304,7 +319,9 @@ static void model_calls_go_through(void **st)
 	assert_int_equal(backend_open(list, "toy", 0, &b, &e), TENON_OK);
 	assert_int_equal(backend_model_sizes(b, &g, &l, &s, &e), TENON_OK);
 	assert_int_equal(s.workspace, 1);
-	assert_int_equal(backend_model_open(b, &g, &l, &m, &e), TENON_OK);
+	assert_int_equal(backend_model_open(b, &g, &l, &progress, &m, &e), TENON_OK);
+	assert_int_equal(told.n, 2);
+	assert_true(told.share[0] == 0.5 && told.share[1] == 1);
 	assert_int_equal(backend_kv_open(m, &k, &e), TENON_OK);
 	assert_int_equal(backend_kv_open(m, &k, &e), TENON_E_INVALID);
 	assert_int_equal(backend_kv_copy(m, 0, 0, 1, 1, &e), TENON_OK);

@@ -103,9 +103,14 @@ static tnp_rc model_sizes(struct tnp_dev *d, const struct tnp_graph *g, const st
 static tnp_rc model_open(struct tnp_dev *d, const struct tnp_graph *g, const struct tnp_limits *l,
 	struct tnp_model **o, struct tnp_error *e)
 {
+	struct tnp_graph other = *g;
+
 	(void)d;
-	(void)g;
 	(void)l;
+	host->progress(host->ctx, g, 1, 2);
+	host->progress(host->ctx, &other, 2, 2); /* nobody opens that */
+	host->progress(host->ctx, g, 1, 0);
+	host->progress(host->ctx, g, 9, 2); /* more than there is */
 	*o = (struct tnp_model *)(void *)&model;
 	return act("model_open", e);
 }
