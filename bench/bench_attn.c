@@ -77,22 +77,23 @@ static void work_free(struct work *w)
 
 static void tile_run(const struct work *w, uint32_t page)
 {
-	static const int32_t lo[ATTN_ROWS] = { 0 },
-			     hi[ATTN_ROWS] = { ATTN_TILE, ATTN_TILE, ATTN_TILE, ATTN_TILE, ATTN_TILE,
-				     ATTN_TILE };
+	const uint32_t most = w->widen ? ATTN_MANY : ATTN_ROWS;
+	int32_t lo[ATTN_MANY] = { 0 }, hi[ATTN_MANY];
 	const uint8_t *here = w->pages + w->page_bytes * page,
 		      *next = w->pages + w->page_bytes * ((page + 1) % w->n_pages);
 	const struct attn_half half[4] = { { here, 0 }, { here, ATTN_HALF }, { next, 0 },
 		{ next, ATTN_HALF } };
 	const size_t stride = attn_state_floats(w->s.pad);
 
+	for (uint32_t r = 0; r < most; r++)
+		hi[r] = ATTN_TILE;
 	if (w->widen)
 		w->ops->widen(&w->s, half, w->tile);
 	for (uint32_t r = 0, n; r < w->n_rows; r += n) {
 		const float *q = w->q + (size_t)r * w->s.pad;
 		float *st = w->state + r * stride;
 
-		n = w->n_rows - r < w->ops->rows ? w->n_rows - r : w->ops->rows;
+		n = w->n_rows - r < most ? w->n_rows - r : most;
 		if (w->widen)
 			w->ops->tile_wide(&w->s, w->tile, n, q, lo, hi, st, stride);
 		else

@@ -113,53 +113,77 @@ static int32_t clip(uint32_t at, uint32_t key)
 	return at < key ? 0 : at - key > ATTN_TILE ? ATTN_TILE : (int32_t)(at - key);
 }
 
-/* One tile for all rows of the unit. */
-static void tile_run(const struct view *w, uint32_t key, uint32_t end)
+/* What rows [first, first + n) of the unit see of a tile; false when it is nothing. */
+static bool rows_see(const struct view *w, uint32_t key, uint32_t first, uint32_t n, int32_t *lo, int32_t *hi)
+{
+	const uint32_t group = w->a->shape.group;
+	uint32_t tok = first / group, end = (tok + 1) * group;
+	bool any = false;
+
+	for (uint32_t r = first; r < first + n; tok++, end += group) {
+		const struct span sees = token_sees(w, w->u->tok0 + tok);
+		const int32_t from = clip(sees.lo, key), to = clip(sees.hi, key);
+
+		any |= from < to;
+		for (; r < end && r < first + n; r++) {
+			lo[r - first] = from;
+			hi[r - first] = to;
+		}
+	}
+	return any;
+}
+
+/* Do all rows of the unit see all of a tile? */
+static bool tile_is_seen(const struct view *w, uint32_t key)
+{
+	const struct span first = token_sees(w, w->u->tok0),
+			  last = token_sees(w, w->u->tok0 + w->u->n_tok - 1);
+
+	return last.lo <= key && key + ATTN_TILE <= first.hi;
+}
+
+/* One tile for all rows of the unit, whose states are at `st`. */
+static void tile_run(const struct view *w, uint32_t key, uint32_t end, float *st)
 {
 	const struct attn_shape *s = &w->a->shape;
 	const struct attn_ops *ops = w->l->m->dev->isa->attn;
-	bool direct = w->a->causal && ops->tile_page && w->n_rows <= ATTN_ROWS;
+	const bool direct = w->a->causal && ops->tile_page && w->n_rows <= ATTN_ROWS,
+		   seen = tile_is_seen(w, key);
 	struct attn_half half[4] = { { 0 } };
+	int32_t lo[ATTN_MANY], hi[ATTN_MANY];
+	bool any = false;
 
 	if (w->a->causal)
 		(void)halves_find(w, w->kv_head, key, half);
 	if (direct)
 		next_find(w, key, end, half);
-	if (!direct)
+	else
 		tile_fill(w, key, half);
-	for (uint32_t r = 0; r < w->n_rows; r += ops->rows) {
-		int32_t lo[ATTN_ROWS], hi[ATTN_ROWS];
-		uint32_t n = w->n_rows - r < ops->rows ? w->n_rows - r : ops->rows;
-		bool any = false;
+	for (uint32_t r = 0; r < w->n_rows; r += ATTN_MANY) {
+		const uint32_t n = w->n_rows - r < ATTN_MANY ? w->n_rows - r : ATTN_MANY;
+		const float *q = w->q + (size_t)r * s->pad;
 
-		for (uint32_t i = 0; i < n; i++) {
-			struct span sees = token_sees(w, w->u->tok0 + (r + i) / s->group);
-
-			lo[i] = clip(sees.lo, key);
-			hi[i] = clip(sees.hi, key);
-			any |= lo[i] < hi[i];
-		}
+		if (!r || !seen)
+			any = rows_see(w, key, r, n, lo, hi);
 		if (!any)
 			continue;
 		if (direct)
-			ops->tile_page(s, half, n, w->q + (size_t)r * s->pad, lo, hi, w->seg + r * w->stride,
-				w->stride);
+			ops->tile_page(s, half, n, q, lo, hi, st, w->stride);
 		else
-			ops->tile_wide(s, w->tile, n, w->q + (size_t)r * s->pad, lo, hi,
-				w->seg + r * w->stride, w->stride);
+			ops->tile_wide(s, w->tile, n, q, lo, hi, st + r * w->stride, w->stride);
 	}
 }
 
-static void segment_run(const struct view *w, uint32_t seg, struct span all)
+static void segment_run(const struct view *w, uint32_t seg, struct span all, float *st)
 {
 	uint32_t key = seg * ATTN_SEGMENT, end = key + ATTN_SEGMENT < all.hi ? key + ATTN_SEGMENT : all.hi;
 
 	for (uint32_t r = 0; r < w->n_rows; r++)
-		attn_state_init(w->seg + r * w->stride, w->a->shape.pad);
+		attn_state_init(st + r * w->stride, w->a->shape.pad);
 	if (key < all.lo)
 		key = all.lo / ATTN_TILE * ATTN_TILE;
 	for (; key < end; key += ATTN_TILE)
-		tile_run(w, key, end);
+		tile_run(w, key, end, st);
 }
 
 /* ---- merging --------------------------------------------------------------------------------------- */
@@ -262,14 +286,13 @@ void attend_unit(
 		token_store(l, a, l->m->step.tok0[u->seq], kv_head);
 	queries_load(&w);
 	if (u->split != TNP_NONE) {
-		segment_run(&w, u->seg0, all);
+		segment_run(&w, u->seg0, all, w.seg);
 		part_deliver(&w);
 		return;
 	}
-	for (uint32_t r = 0; r < w.n_rows; r++)
-		w.total[r * w.stride] = EMPTY;
-	for (uint32_t i = 0; i < u->n_seg; i++) {
-		segment_run(&w, u->seg0 + i, all);
+	segment_run(&w, u->seg0, all, w.total);
+	for (uint32_t i = 1; i < u->n_seg; i++) {
+		segment_run(&w, u->seg0 + i, all, w.seg);
 		for (uint32_t r = 0; r < w.n_rows; r++)
 			state_merge(&w, w.seg + r * w.stride, w.total + r * w.stride);
 	}

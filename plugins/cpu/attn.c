@@ -182,10 +182,10 @@ static void base_widen(const struct attn_shape *s, const struct attn_half half[2
 		}
 }
 
-static void base_gather(const struct attn_shape *s, const float *k, const float *v, size_t ldk, size_t ldv,
+void attn_gather(const struct attn_shape *s, const float *k, const float *v, size_t ldk, size_t ldv,
 	uint32_t n, float *tile)
 {
-	float *values = tile + (size_t)ATTN_TILE * s->pad;
+	float *values = tile + (size_t)ATTN_TILE * s->pad, *scale = attn_wide_scales(s, tile);
 
 	memset(tile, 0, 2 * sizeof *tile * ATTN_TILE * s->pad);
 	for (uint32_t t = 0; t < n; t++)
@@ -193,6 +193,8 @@ static void base_gather(const struct attn_shape *s, const float *k, const float 
 			tile[(size_t)d * ATTN_TILE + t] = clamped(k[t * ldk + d]);
 			values[(size_t)t * s->pad + d] = clamped(v[t * ldv + d]);
 		}
+	for (uint32_t i = 0; attn_has_scales(s->type) && i < 2 * attn_blocks(s->pad) * ATTN_TILE; i++)
+		scale[i] = 1;
 }
 
 /* ---- one tile ----------------------------------------------------------------------------------- */
@@ -255,10 +257,9 @@ static void base_finish(uint32_t dim, const float *st, float *out)
 }
 
 const struct attn_ops attn_base = {
-	.rows = ATTN_ROWS,
 	.store = base_store,
 	.widen = base_widen,
-	.gather = base_gather,
+	.gather = attn_gather,
 	.tile_wide = base_tile_wide,
 	.tile_page = NULL,
 	.merge = base_merge,

@@ -14,9 +14,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <tenon/plugin.h>
 
-enum { ATTN_TILE = 32, ATTN_HALF = 16, ATTN_SEGMENT = 256, ATTN_ROWS = 6, ATTN_STATE_HEAD = 16 };
+enum {
+	ATTN_TILE = 32,
+	ATTN_HALF = 16,
+	ATTN_SEGMENT = 256,
+	ATTN_ROWS = 6,
+	ATTN_MANY = 24,
+	ATTN_STATE_HEAD = 16
+};
 
 struct attn_shape {			 /* fixed for a layer */
 	uint32_t type;			 /* TNP_F32, TNP_F16, TNP_Q8_0, TNP_Q4_0: how pages are stored */
@@ -59,7 +67,6 @@ static inline float *attn_wide_scales(const struct attn_shape *s, const float *t
 }
 
 struct attn_ops {
-	uint32_t rows; /* most rows that a tile takes, at most ATTN_ROWS */
 	/* Rounds one token's key and value to the pool's type and stores them as token `at` of the page. Values that
 	 * the type cannot hold are clamped, so that nothing stored is infinite or NaN. */
 	void (*store)(const struct attn_shape *s, uint8_t *head, uint32_t at, const float *k, const float *v);
@@ -68,16 +75,23 @@ struct attn_ops {
 	/* The same from n <= 32 rows of this step's k and v (row stride ld), zeros behind. */
 	void (*gather)(const struct attn_shape *s, const float *k, const float *v, size_t ldk, size_t ldv,
 		uint32_t n, float *tile);
-	/* One tile for n <= `rows` rows; row i sees keys lo[i] <= key < hi[i] of the tile and is left alone when there
+	/* One tile for n <= ATTN_MANY rows; row i sees keys lo[i] <= key < hi[i] of the tile and is left alone when there
 	 * are none. q [n][pad] is scaled; st + i * stride is row i's state. */
 	void (*tile_wide)(const struct attn_shape *s, const float *tile, uint32_t n, const float *q,
 		const int32_t *lo, const int32_t *hi, float *st, size_t stride);
-	/* Straight from the pages; the same bits. half[2], half[3]: keys to fetch meanwhile. */
+	/* n <= ATTN_ROWS rows straight from the pages; the same bits. half[2], half[3]: keys to fetch meanwhile. */
 	void (*tile_page)(const struct attn_shape *s, const struct attn_half half[4], uint32_t n,
 		const float *q, const int32_t *lo, const int32_t *hi, float *st, size_t stride);
 	void (*merge)(uint32_t pad, const float *from, float *into); /* `into` holds the earlier keys */
 	void (*finish)(uint32_t dim, const float *st, float *out);   /* o / sum(l)                    */
 };
+
+/* `gather` of all variants. */
+void attn_gather(const struct attn_shape *s, const float *k, const float *v, size_t ldk, size_t ldv,
+	uint32_t n, float *tile);
+/* Scales of a tile in pages: keys have them [block][page], values [token][blocks]. out: both [block][ATTN_TILE].
+ * Not of the plain variant. */
+void attn_scales_gather(const struct attn_shape *s, const struct attn_half half[2], float *out);
 
 extern const struct attn_ops attn_base;
 #if defined(__x86_64__)
@@ -88,8 +102,7 @@ extern const struct attn_ops attn_neon;
 
 static inline void attn_state_init(float *st, uint32_t pad)
 {
+	memset(st, 0, attn_state_floats(pad) * sizeof *st);
 	st[0] = -1e30f;
-	for (size_t i = 1; i < attn_state_floats(pad); i++)
-		st[i] = 0;
 }
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Attention kernels for AVX2, FMA and F16C: tiles of 3 query rows (attn_tile.h), and what is not worth more for wider
- * registers: widening, storing, merging.
+ * Attention kernels for AVX2, FMA and F16C: tiles of attn_tile.h, and what is not worth more for wider registers: storing,
+ * merging.
  */
 #include "attn_avx2.h"
 #include "avx2.h"
@@ -8,8 +8,7 @@
 #include <string.h>
 #include <tenon/plugin.h>
 
-enum { V = 8, ROWS = 3 };
-#define ROWS_EACH(X, type) X(type, 1) X(type, 2) X(type, 3)
+enum { V = 8 };
 
 typedef __m256 vec;
 INLINE vec vec_zero(void) { return _mm256_setzero_ps(); }
@@ -17,7 +16,10 @@ INLINE vec vec_set(float x) { return _mm256_set1_ps(x); }
 INLINE vec vec_load(const float *p) { return _mm256_loadu_ps(p); }
 INLINE void vec_store(float *p, vec x) { _mm256_storeu_ps(p, x); }
 INLINE vec vec_fma(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); }
+INLINE vec vec_add(vec a, vec b) { return _mm256_add_ps(a, b); }
+INLINE vec vec_sub(vec a, vec b) { return _mm256_sub_ps(a, b); }
 INLINE vec vec_mul(vec a, vec b) { return _mm256_mul_ps(a, b); }
+INLINE vec vec_exp2(vec x) { return exp2_neg(x); }
 
 INLINE __m256 from_bytes(__m128i b) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b)); }
 
@@ -95,7 +97,9 @@ void attn_scales_gather(const struct attn_shape *s, const struct attn_half half[
 }
 
 /* ---- softmax ---------------------------------------------------------------------------------------- */
-INLINE __m256 seen(int32_t lo, int32_t hi, uint32_t j)
+typedef __m256 mask;
+/* Keys [lo, hi) of vector j. */
+INLINE mask keys_seen(int32_t lo, int32_t hi, uint32_t j)
 {
 	const __m256i at =
 		_mm256_add_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32((int)(V * j)));
@@ -104,93 +108,14 @@ INLINE __m256 seen(int32_t lo, int32_t hi, uint32_t j)
 
 	return _mm256_castsi256_ps(in);
 }
-
-/* Scores of one row become shares; returns by what the old state shrinks. Hidden keys get exactly 0. */
-static __m256 row_shares(float *p, float cap, int32_t lo, int32_t hi, float *st)
+INLINE vec vec_hide(vec x, mask m) { return _mm256_blendv_ps(_mm256_set1_ps(-1e30f), x, m); }
+INLINE vec vec_only(vec x, mask m) { return _mm256_and_ps(x, m); }
+INLINE __m256 vec_sums(const vec x[4])
 {
-	__m256 x[ATTN_TILE / V], top, down, sum;
-	float most;
-
-	for (uint32_t j = 0; j < ATTN_TILE / V; j++) {
-		x[j] = _mm256_load_ps(p + V * j);
-		if (cap > 0)
-			x[j] = _mm256_mul_ps(tanh_ps(x[j]), _mm256_set1_ps(cap));
-		if (lo > 0 || hi < ATTN_TILE)
-			x[j] = _mm256_blendv_ps(_mm256_set1_ps(-1e30f), x[j], seen(lo, hi, j));
-	}
-	most = hmax(_mm256_max_ps(_mm256_max_ps(x[0], x[1]), _mm256_max_ps(x[2], x[3])));
-	most = most > st[0] ? most : st[0];
-	top = _mm256_set1_ps(most);
-	down = exp2_neg(_mm256_sub_ps(_mm256_set1_ps(st[0]), top));
-	st[0] = most;
-	for (uint32_t j = 0; j < ATTN_TILE / V; j++) {
-		x[j] = exp2_neg(_mm256_sub_ps(x[j], top));
-		if (lo > 0 || hi < ATTN_TILE)
-			x[j] = _mm256_and_ps(x[j], seen(lo, hi, j));
-		_mm256_store_ps(p + V * j, x[j]);
-	}
-	sum = _mm256_add_ps(_mm256_add_ps(x[0], x[1]), _mm256_add_ps(x[2], x[3]));
-	_mm256_storeu_ps(st + V, _mm256_fmadd_ps(_mm256_loadu_ps(st + V), down, sum));
-	return down;
-}
-
-INLINE void shares(const uint32_t R, uint32_t live, float cap, const int32_t *lo, const int32_t *hi,
-	float p[ROWS][ATTN_TILE], float *state, size_t stride, vec down[ROWS])
-{
-	for (uint32_t r = 0; r < R; r++)
-		if (live >> r & 1) {
-			down[r] = row_shares(p[r], cap, lo[r], hi[r], state + r * stride);
-		} else {
-			memset(p[r], 0, sizeof p[r]);
-			down[r] = vec_zero();
-		}
+	return _mm256_add_ps(_mm256_add_ps(x[0], x[1]), _mm256_add_ps(x[2], x[3]));
 }
 
 #include "attn_tile.h"
-
-/* ---- widening --------------------------------------------------------------------------------------------- */
-INLINE void widen(const uint32_t type, const struct attn_shape *s, const struct source *src, float *out)
-{
-	float *values = out + (size_t)ATTN_TILE * s->pad;
-
-	for (uint32_t d = 0; d < s->pad; d++)
-		for (uint32_t j = 0; j < TV; j++)
-			_mm256_storeu_ps(out + (size_t)d * ATTN_TILE + V * j,
-				load_key(type, src->k[j / 2], d, src->k_stride, j % 2 * V));
-	for (uint32_t t = 0; t < ATTN_TILE; t++)
-		for (uint32_t h = 0; h < s->pad; h += V) {
-			uint32_t half = t / ATTN_HALF, i = t % ATTN_HALF;
-			__m256 y = load_value(type, src->v[half], (size_t)i * src->v_stride + h);
-
-			_mm256_storeu_ps(values + (size_t)t * s->pad + h, y);
-		}
-}
-
-void attn_avx2_widen(const struct attn_shape *s, const struct attn_half half[2], float *out)
-{
-	const struct source src = source_page(s, half);
-
-	if (attn_has_scales(s->type))
-		attn_scales_gather(s, half, attn_wide_scales(s, out));
-	if (s->type == TNP_F16)
-		widen(TNP_F16, s, &src, out);
-	else if (s->type == TNP_Q8_0)
-		widen(TNP_Q8_0, s, &src, out);
-	else if (s->type == TNP_Q4_0)
-		widen(TNP_Q4_0, s, &src, out);
-	else
-		widen(TNP_F32, s, &src, out);
-}
-
-void attn_avx2_gather(const struct attn_shape *s, const float *k, const float *v, size_t ldk, size_t ldv,
-	uint32_t n, float *out)
-{
-	float *scale = attn_wide_scales(s, out);
-
-	attn_base.gather(s, k, v, ldk, ldv, n, out);
-	for (uint32_t i = 0; attn_has_scales(s->type) && i < 2 * attn_blocks(s->pad) * ATTN_TILE; i++)
-		scale[i] = 1;
-}
 
 /* ---- storing, merging, finishing ---------------------------------------------------------------------------- */
 /* min and max return their second operand for NaN: it becomes the largest number. */
@@ -249,10 +174,9 @@ void attn_avx2_finish(uint32_t dim, const float *st, float *out)
 }
 
 const struct attn_ops attn_avx2 = {
-	.rows = ROWS,
 	.store = attn_avx2_store,
-	.widen = attn_avx2_widen,
-	.gather = attn_avx2_gather,
+	.widen = tile_widen,
+	.gather = attn_gather,
 	.tile_wide = tile_of_wide,
 	.tile_page = tile_of_page,
 	.merge = attn_avx2_merge,

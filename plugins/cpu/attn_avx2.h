@@ -6,11 +6,6 @@
 #include "attn.h"
 
 void attn_avx2_store(const struct attn_shape *s, uint8_t *head, uint32_t at, const float *k, const float *v);
-void attn_avx2_widen(const struct attn_shape *s, const struct attn_half half[2], float *out);
-void attn_avx2_gather(const struct attn_shape *s, const float *k, const float *v, size_t ldk, size_t ldv,
-	uint32_t n, float *out);
 void attn_avx2_merge(uint32_t pad, const float *from, float *into);
 void attn_avx2_finish(uint32_t dim, const float *st, float *out);
-/* Scales of a tile in pages: keys have them [block][page], values [token][blocks]. out: both [block][ATTN_TILE]. */
-void attn_scales_gather(const struct attn_shape *s, const struct attn_half half[2], float *out);
 #endif

@@ -18,42 +18,8 @@ enum {
 	V = 4,
 	TV = ATTN_TILE / V, /* lanes; vectors of a tile's keys */
 	HV = ATTN_HALF / V, /* vectors of a half */
-	BLOCK = 32,	    /* dimensions that share a scale */
-	MAX_BLOCKS = 1024 / BLOCK,
-	WIDE = 64, /* beside TNP_*: floats with scales, a widened tile of a quantised type */
-	SUMS = 8   /* where a state has the sums of shares */
+	SUMS = 8	    /* where a state has the sums of shares */
 };
-
-/* Keys and values of a tile in two halves; strides in elements. */
-struct source {
-	const void *k[2], *v[2];
-	const float *ks, *vs; /* quantised types: scales of keys and of values, both [block][ATTN_TILE] */
-	uint32_t k_stride, v_stride;
-};
-
-INLINE bool has_scales(const uint32_t type) { return type == WIDE || attn_has_scales(type); }
-
-static struct source source_page(const struct attn_shape *s, const struct attn_half half[2])
-{
-	const size_t plane = attn_plane(s->type, s->pad, s->page);
-	/* bytes of a token in a row of keys: 1 for Q4_0, whose rows hold two dimensions */
-	const size_t token = s->type == TNP_Q4_0 ? 1 : plane / s->pad / s->page;
-	struct source src = { .k_stride = s->page, .v_stride = s->pad };
-
-	for (int h = 0; h < 2; h++) {
-		src.k[h] = half[h].head + half[h].token * token;
-		src.v[h] = half[h].head + plane + plane / s->page * half[h].token;
-	}
-	return src;
-}
-
-static struct source source_wide(const struct attn_shape *s, const float *tile)
-{
-	const float *values = tile + (size_t)ATTN_TILE * s->pad, *scales = attn_wide_scales(s, tile);
-
-	return (struct source){ { tile, tile + ATTN_HALF }, { values, values + (size_t)ATTN_HALF * s->pad },
-		scales, scales + ATTN_TILE * (size_t)attn_blocks(s->pad), ATTN_TILE, s->pad };
-}
 
 INLINE float32x4_t from_f16(const uint16_t *p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
 
@@ -73,11 +39,11 @@ INLINE int8x8_t less_eight(uint8x8_t nibbles) { return vsub_s8(vreinterpret_s8_u
 /* Element i of a plane and the three after it; not for Q4_0. */
 INLINE float32x4_t load_four(const uint32_t type, const void *base, size_t i)
 {
-	if (type == TNP_F32 || type == WIDE)
-		return vld1q_f32((const float *)base + i);
 	if (type == TNP_F16)
 		return from_f16((const uint16_t *)base + i);
-	return from_bytes(vreinterpret_s8_u8(load_bytes((const uint8_t *)base + i, 4)));
+	if (type == TNP_Q8_0)
+		return from_bytes(vreinterpret_s8_u8(load_bytes((const uint8_t *)base + i, 4)));
+	return vld1q_f32((const float *)base + i);
 }
 
 /* Dimension d of four tokens. */
@@ -104,8 +70,11 @@ INLINE float32x4_t load_value(const uint32_t type, const void *base, size_t i)
 	return from_bytes(less_eight(b));
 }
 
-/* Scales of a tile in pages: keys have them [block][page], values [token][blocks]. out: both [block][ATTN_TILE]. */
-static void scales_gather(const struct attn_shape *s, const struct attn_half half[2], float *out)
+INLINE void vec_store(float *p, float32x4_t x) { vst1q_f32(p, x); }
+
+#include "attn_source.h"
+
+void attn_scales_gather(const struct attn_shape *s, const struct attn_half half[2], float *out)
 {
 	const size_t plane = attn_plane(s->type, s->pad, s->page), blocks = attn_blocks(s->pad);
 	float *values = out + blocks * ATTN_TILE;
@@ -278,16 +247,24 @@ typedef void tile_fn(const struct attn_shape *s, const struct source *src, const
 	}
 #define TILE_FNS(type) TILE_FN(type, 1) TILE_FN(type, 2) TILE_FN(type, 3)
 #define TILE_ROW(type) [type] = { NULL, tile_##type##_1, tile_##type##_2, tile_##type##_3 },
-#define STORED(X)      X(TNP_F32) X(TNP_F16) X(TNP_Q8_0) X(TNP_Q4_0) X(WIDE)
+#define STORED(X)      X(TNP_F32) X(TNP_F16) X(TNP_Q8_0) X(TNP_Q4_0) X(FLAT) X(WIDE)
 STORED(TILE_FNS)
 static tile_fn *const tiles[][ROWS + 1] = { STORED(TILE_ROW) };
+
+static void rows_run(uint32_t type, const struct attn_shape *s, const struct source *src, uint32_t n,
+	const float *q, const int32_t *lo, const int32_t *hi, float *st, size_t stride)
+{
+	for (uint32_t r = 0; r < n; r += ROWS)
+		tiles[type][n - r < ROWS ? n - r : ROWS](
+			s, src, q + (size_t)r * s->pad, lo + r, hi + r, st + r * stride, stride);
+}
 
 static void neon_tile_wide(const struct attn_shape *s, const float *wide, uint32_t n, const float *q,
 	const int32_t *lo, const int32_t *hi, float *st, size_t stride)
 {
 	const struct source src = source_wide(s, wide);
 
-	tiles[attn_has_scales(s->type) ? WIDE : TNP_F32][n](s, &src, q, lo, hi, st, stride);
+	rows_run(attn_has_scales(s->type) ? WIDE : FLAT, s, &src, n, q, lo, hi, st, stride);
 }
 
 static void neon_tile_page(const struct attn_shape *s, const struct attn_half half[4], uint32_t n,
@@ -297,53 +274,11 @@ static void neon_tile_page(const struct attn_shape *s, const struct attn_half ha
 	struct source src = source_page(s, half);
 
 	if (attn_has_scales(s->type)) {
-		scales_gather(s, half, scale);
+		attn_scales_gather(s, half, scale);
 		src.ks = scale;
 		src.vs = scale + (size_t)attn_blocks(s->pad) * ATTN_TILE;
 	}
-	tiles[s->type][n](s, &src, q, lo, hi, st, stride);
-}
-
-/* ---- widening --------------------------------------------------------------------------------------------- */
-INLINE void widen(const uint32_t type, const struct attn_shape *s, const struct source *src, float *out)
-{
-	float *values = out + (size_t)ATTN_TILE * s->pad;
-
-	for (uint32_t d = 0; d < s->pad; d++)
-		for (uint32_t j = 0; j < TV; j++)
-			vst1q_f32(out + (size_t)d * ATTN_TILE + V * j,
-				load_key(type, src->k[j / HV], d, src->k_stride, j % HV * V));
-	for (uint32_t t = 0; t < ATTN_TILE; t++)
-		for (uint32_t h = 0; h < s->pad; h += V)
-			vst1q_f32(values + (size_t)t * s->pad + h,
-				load_value(type, src->v[t / ATTN_HALF],
-					t % ATTN_HALF * (size_t)src->v_stride + h));
-}
-
-static void neon_widen(const struct attn_shape *s, const struct attn_half half[2], float *out)
-{
-	const struct source src = source_page(s, half);
-
-	if (attn_has_scales(s->type))
-		scales_gather(s, half, attn_wide_scales(s, out));
-	if (s->type == TNP_F16)
-		widen(TNP_F16, s, &src, out);
-	else if (s->type == TNP_Q8_0)
-		widen(TNP_Q8_0, s, &src, out);
-	else if (s->type == TNP_Q4_0)
-		widen(TNP_Q4_0, s, &src, out);
-	else
-		widen(TNP_F32, s, &src, out);
-}
-
-static void neon_gather(const struct attn_shape *s, const float *k, const float *v, size_t ldk, size_t ldv,
-	uint32_t n, float *out)
-{
-	float *scale = attn_wide_scales(s, out);
-
-	attn_base.gather(s, k, v, ldk, ldv, n, out);
-	for (uint32_t i = 0; attn_has_scales(s->type) && i < 2 * attn_blocks(s->pad) * ATTN_TILE; i++)
-		scale[i] = 1;
+	rows_run(s->type, s, &src, n, q, lo, hi, st, stride);
 }
 
 /* ---- storing, merging, finishing ---------------------------------------------------------------------------- */
@@ -374,10 +309,9 @@ static void neon_finish(uint32_t dim, const float *st, float *out)
 }
 
 const struct attn_ops attn_neon = {
-	.rows = ROWS,
 	.store = neon_store,
-	.widen = neon_widen,
-	.gather = neon_gather,
+	.widen = tile_widen,
+	.gather = attn_gather,
 	.tile_wide = neon_tile_wide,
 	.tile_page = neon_tile_page,
 	.merge = neon_merge,

@@ -20,7 +20,7 @@ EXTRA_plugins_cpu_cpu_la_DEPENDENCIES = plugins/tnp.map
 if HOST_X86_64
 noinst_LTLIBRARIES += libcpu_avx2.la
 libcpu_avx2_la_SOURCES = plugins/cpu/elem_avx2.c plugins/cpu/attn_avx2.c \
-	plugins/cpu/attn_avx2.h plugins/cpu/attn_tile.h plugins/cpu/avx2.h
+	plugins/cpu/attn_avx2.h plugins/cpu/attn_source.h plugins/cpu/attn_tile.h plugins/cpu/avx2.h
 libcpu_avx2_la_CFLAGS = $(AM_CFLAGS) -mavx2 -mfma -mf16c
 noinst_LTLIBRARIES += libcpu_avx512.la
 libcpu_avx512_la_SOURCES = plugins/cpu/attn_avx512.c
@@ -34,14 +34,14 @@ bench_bench_attn_LDADD = liblimits.la $(CPU_ISA_LIBS) -lm
 endif
 
 if HOST_AARCH64
-plugins_cpu_cpu_la_SOURCES += plugins/cpu/elem_neon.c plugins/cpu/attn_neon.c plugins/cpu/neon.h
+plugins_cpu_cpu_la_SOURCES += plugins/cpu/elem_neon.c plugins/cpu/attn_neon.c plugins/cpu/attn_source.h plugins/cpu/neon.h
 endif
 
 plugins/cpu/.libs/cpu.plugin: $(srcdir)/plugins/cpu/cpu.plugin plugins/cpu/cpu.la
 	$(AM_V_GEN)cp $(srcdir)/plugins/cpu/cpu.plugin $@
 CLEANFILES += plugins/cpu/.libs/cpu.plugin
 endif
-EXTRA_DIST += plugins/cpu/elem_neon.c plugins/cpu/attn_neon.c plugins/cpu/neon.h
+EXTRA_DIST += plugins/cpu/elem_neon.c plugins/cpu/attn_neon.c plugins/cpu/attn_source.h plugins/cpu/neon.h
 EXTRA_DIST += plugins/cpu/cpu.plugin plugins/cpu/README.md
 
 if HAVE_CMOCKA

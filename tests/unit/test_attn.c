@@ -10,17 +10,28 @@
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-enum { TILES = 3, KEYS = TILES * ATTN_TILE };
+enum { TILES = 3, KEYS = TILES * ATTN_TILE, N = ATTN_MANY - 3 }; /* N: query rows */
 
 static const uint32_t types[] = { TNP_F32, TNP_F16, TNP_Q8_0, TNP_Q4_0 };
 static const uint32_t dims[] = { 8, 20, 32, 64, 80, 96, 128, 256 };
+
+#if defined(__x86_64__)
+static bool avx512_runs(void)
+{
+#ifdef ATTN_EMULATED
+	return true;
+#else
+	return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+#endif
+}
+#endif
 
 static const struct attn_ops *variant(size_t i)
 {
 #if defined(__x86_64__)
 	if (i == 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
 		return &attn_avx2;
-	if (i == 2 && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+	if (i == 2 && avx512_runs())
 		return &attn_avx512;
 #endif
 	return i == 0 ? &attn_base : NULL;
@@ -49,22 +60,24 @@ struct world {
 	struct attn_shape s;
 	uint64_t page_bytes;
 	uint8_t *pages;
-	float *q;			      /* [ATTN_ROWS][pad] */
-	int32_t lo[ATTN_ROWS], hi[ATTN_ROWS]; /* keys that a row sees, of all */
+	float *q;	      /* [N][pad] */
+	int32_t lo[N], hi[N]; /* keys that a row sees, of all */
 };
 
 static void world_make(
 	struct world *w, const struct attn_ops *ops, uint32_t type, uint32_t dim, uint32_t page, float cap)
 {
-	static const int32_t lo[ATTN_ROWS] = { 0, 0, 5, 40, 0, 31 },
-			     hi[ATTN_ROWS] = { KEYS, 70, 90, 41, 32, 64 };
+	/* a few of each kind; then as in a prompt, each row sees one more; windows */
+	static const int32_t lo[N] = { 0, 0, 5, 40, 0, 31, 0, 0, 0, 0, 0, 0, 0, 0, 0, 70, 71, 72, 73, 30 },
+			     hi[N] = { KEYS, 70, 90, 41, 32, 64, 4, 5, 6, 7, 8, 9, 76, 77, KEYS, 78, 79, 80,
+				     81, 34, 1 };
 	const uint32_t pad = attn_pad(dim);
 	float *kv = take(2 * (size_t)pad * sizeof *kv);
 	uint64_t seed = 88172645463325252u + dim;
 
 	*w = (struct world){ .s = { .type = type, .dim = dim, .pad = pad, .page = page, .cap = cap },
 		.page_bytes = attn_head_bytes(type, dim, page),
-		.q = take(ATTN_ROWS * (size_t)pad * sizeof *w->q) };
+		.q = take(N * (size_t)pad * sizeof *w->q) };
 	memcpy(w->lo, lo, sizeof lo);
 	memcpy(w->hi, hi, sizeof hi);
 	w->pages = take(w->page_bytes * (KEYS / page));
@@ -75,7 +88,7 @@ static void world_make(
 		}
 		ops->store(&w->s, w->pages + w->page_bytes * (t / page), t % page, kv, kv + pad);
 	}
-	for (uint32_t i = 0; i < ATTN_ROWS * pad; i++)
+	for (uint32_t i = 0; i < N * pad; i++)
 		w->q[i] = i % pad < dim ? rng_f32(&seed) * (cap > 0 ? 0.2f : 1.0f) : 0;
 	free(kv);
 }
@@ -103,9 +116,9 @@ static int32_t clip(int32_t at, uint32_t tile)
 
 static float *states_make(const struct world *w)
 {
-	float *st = take(ATTN_ROWS * attn_state_floats(w->s.pad) * sizeof *st);
+	float *st = take(N * attn_state_floats(w->s.pad) * sizeof *st);
 
-	for (uint32_t r = 0; r < ATTN_ROWS; r++)
+	for (uint32_t r = 0; r < N; r++)
 		attn_state_init(st + r * attn_state_floats(w->s.pad), w->s.pad);
 	return st;
 }
@@ -118,19 +131,19 @@ static float *run(const struct world *w, const struct attn_ops *ops, uint32_t ro
 
 	for (uint32_t t = 0; t < TILES; t++) {
 		struct attn_half half[4];
-		int32_t lo[ATTN_ROWS], hi[ATTN_ROWS];
+		int32_t lo[N], hi[N];
 
 		halves(w, t, half);
 		halves(w, (t + 1) % TILES, half + 2);
 		ops->widen(&w->s, half, wide);
-		for (uint32_t r = 0; r < ATTN_ROWS; r++) {
+		for (uint32_t r = 0; r < N; r++) {
 			lo[r] = clip(w->lo[r], t);
 			hi[r] = clip(w->hi[r], t);
 		}
-		for (uint32_t r = 0, n; r < ATTN_ROWS; r += n) {
+		for (uint32_t r = 0, n; r < N; r += n) {
 			const float *q = w->q + (size_t)r * w->s.pad;
 
-			n = ATTN_ROWS - r < rows ? ATTN_ROWS - r : rows;
+			n = N - r < rows ? N - r : rows;
 			if (widen)
 				ops->tile_wide(&w->s, wide, n, q, lo + r, hi + r, st + r * stride, stride);
 			else
@@ -155,8 +168,10 @@ static void want_row(const struct world *w, uint32_t r, double *out)
 		struct attn_half half[2];
 		double score = 0, share;
 
-		halves(w, (uint32_t)key / ATTN_TILE, half);
-		attn_base.widen(&w->s, half, wide);
+		if (key == w->lo[r] || key % ATTN_TILE == 0) {
+			halves(w, (uint32_t)key / ATTN_TILE, half);
+			attn_base.widen(&w->s, half, wide);
+		}
 		for (uint32_t d = 0; d < w->s.dim; d++)
 			score += (double)w->q[r * pad + d] *
 				(double)wide[d * ATTN_TILE + (uint32_t)key % ATTN_TILE];
@@ -175,7 +190,7 @@ static void check_values(const struct world *w, const struct attn_ops *ops, cons
 	double *want = take(w->s.dim * sizeof *want);
 	float *got = take(w->s.dim * sizeof *got);
 
-	for (uint32_t r = 0; r < ATTN_ROWS; r++) {
+	for (uint32_t r = 0; r < N; r++) {
 		want_row(w, r, want);
 		ops->finish(w->s.dim, st + r * attn_state_floats(w->s.pad), got);
 		for (uint32_t d = 0; d < w->s.dim; d++)
@@ -205,7 +220,7 @@ static void for_each_world(void (*fn)(const struct world *, const struct attn_op
 
 static void values_world(const struct world *w, const struct attn_ops *ops)
 {
-	float *st = run(w, ops, ops->rows, true);
+	float *st = run(w, ops, N, true);
 
 	check_values(w, ops, st);
 	free(st);
@@ -221,17 +236,17 @@ static void tiles_are_right(void **st)
 
 static void check_bits(const struct world *w, const float *a, const float *b, const char *what)
 {
-	if (memcmp(a, b, ATTN_ROWS * attn_state_floats(w->s.pad) * sizeof *a))
+	if (memcmp(a, b, N * attn_state_floats(w->s.pad) * sizeof *a))
 		fail_msg("type %u dim %u page %u cap %g: %s differ", w->s.type, w->s.dim, w->s.page,
 			(double)w->s.cap, what);
 }
 
 static void bits_world(const struct world *w, const struct attn_ops *ops)
 {
-	float *all = run(w, ops, ops->rows, true);
+	float *all = run(w, ops, N, true);
 
-	for (uint32_t rows = 1; rows <= ops->rows; rows++)
-		for (int wide = 0; wide < 2; wide++) {
+	for (uint32_t rows = 1; rows < N; rows += rows <= ATTN_ROWS ? 1 : 6)
+		for (int wide = rows > ATTN_ROWS; wide < 2; wide++) {
 			float *st;
 
 			if (!wide && !ops->tile_page)
@@ -259,8 +274,8 @@ static void variants_world(const struct world *w, const struct attn_ops *ops)
 		return;
 	world_make(&other, variant(2), w->s.type, w->s.dim, w->s.page, w->s.cap);
 	assert_memory_equal(w->pages, other.pages, w->page_bytes * (KEYS / w->s.page));
-	a = run(w, variant(1), variant(1)->rows, false);
-	b = run(&other, variant(2), variant(2)->rows, false);
+	a = run(w, variant(1), ATTN_ROWS, false);
+	b = run(&other, variant(2), ATTN_ROWS, false);
 	check_bits(w, a, b, "instruction sets");
 	free(a);
 	free(b);
@@ -282,15 +297,15 @@ static void merge_world(const struct world *w, const struct attn_ops *ops)
 	struct world part = *w;
 	float *first, *rest;
 
-	for (uint32_t r = 0; r < ATTN_ROWS; r++)
+	for (uint32_t r = 0; r < N; r++)
 		part.hi[r] = w->lo[r] + (w->hi[r] - w->lo[r] + 1) / 2;
-	first = run(&part, ops, ops->rows, true);
-	for (uint32_t r = 0; r < ATTN_ROWS; r++) {
+	first = run(&part, ops, N, true);
+	for (uint32_t r = 0; r < N; r++) {
 		part.lo[r] = part.hi[r];
 		part.hi[r] = w->hi[r];
 	}
-	rest = run(&part, ops, ops->rows, true);
-	for (uint32_t r = 0; r < ATTN_ROWS; r++)
+	rest = run(&part, ops, N, true);
+	for (uint32_t r = 0; r < N; r++)
 		if (part.lo[r] < part.hi[r])
 			ops->merge(w->s.pad, rest + r * stride, first + r * stride);
 	check_values(w, ops, first);
@@ -308,12 +323,12 @@ static void blind_world(const struct world *w, const struct attn_ops *ops)
 {
 	const size_t stride = attn_state_floats(w->s.pad);
 	struct world none = *w;
-	float *fresh = states_make(w), *st, *all = run(w, ops, ops->rows, true);
+	float *fresh = states_make(w), *st, *all = run(w, ops, N, true);
 
-	for (uint32_t r = 0; r < ATTN_ROWS; r += 2)
+	for (uint32_t r = 0; r < N; r += 2)
 		none.hi[r] = none.lo[r];
-	st = run(&none, ops, ops->rows, true);
-	for (uint32_t r = 0; r < ATTN_ROWS; r++)
+	st = run(&none, ops, N, true);
+	for (uint32_t r = 0; r < N; r++)
 		assert_memory_equal(st + r * stride, (r % 2 ? all : fresh) + r * stride, stride * sizeof *st);
 	free(fresh);
 	free(all);
@@ -336,10 +351,10 @@ static void far_scores_are_harmless(void **st)
 			float *state;
 
 			world_make(&w, variant(v), types[t], 64, 32, 0);
-			for (uint32_t i = 0; i < ATTN_ROWS * w.s.pad; i++)
+			for (uint32_t i = 0; i < N * w.s.pad; i++)
 				w.q[i] *= 1e4f;
-			state = run(&w, variant(v), variant(v)->rows, true);
-			for (uint32_t i = 0; i < ATTN_ROWS * attn_state_floats(w.s.pad); i++)
+			state = run(&w, variant(v), N, true);
+			for (uint32_t i = 0; i < N * attn_state_floats(w.s.pad); i++)
 				assert_true(isfinite(state[i]));
 			free(state);
 			world_free(&w);

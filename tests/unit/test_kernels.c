@@ -358,7 +358,7 @@ static void one_attention(const struct variant *v, uint32_t type, uint32_t dim, 
 
 	world_make(&w, v->attn, type, dim, page, cap);
 	stored(&w);
-	for (uint32_t n = 1; n <= v->attn->rows; n++)
+	for (uint32_t n = 1; n <= ATTN_ROWS; n++)
 		for (uint32_t first = 0; first < COUNT(spans); first++) {
 			for (uint32_t r = 0; r < n; r++) {
 				w.lo[r] = spans[(first + r) % COUNT(spans)][0];
