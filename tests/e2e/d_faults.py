@@ -12,7 +12,7 @@ BASE = 'log = { level = "info"; };\n'
 
 def fault(do, at="batch", call="1", once=None, extra=""):
     """What hangs is waited for; anything else may take as long as the machine needs."""
-    timeout_ms = 1500 if do == "hang" else 1000 * PATIENCE
+    timeout_ms = (1500 if once else 600) if do == "hang" else 1000 * PATIENCE
     once = f'once = "{once}";' if once else ""
     return (BASE + f'backend = "fault";\nplugins = {{ fault = {{ inner = "{INNER}"; at = "{at}"; do = "{do}"; call = "{call}"; {once} }}; }};\n'
             + f'worker = {{ backoff_ms = 20; step_timeout_ms = {timeout_ms}; {extra} }};\n')
