@@ -39,7 +39,7 @@ static int attach_directory(const char *path, struct error *e)
 		return error_set(
 			e, TENON_E_INVALID, "socket %s: not a full path; give one inside a directory", path);
 	(void)snprintf(dir, sizeof dir, "%.*s", (int)(slash - path), path);
-	if (mkdir(dir, 0750) && errno != EEXIST)
+	if (mkdir(dir, 0750) ? errno != EEXIST : chmod(dir, 0750)) /* whatever the umask takes away */
 		return error_errno(e, TENON_E_IO, errno, "socket directory %s: cannot create", dir);
 	if (stat(dir, &st) || !S_ISDIR(st.st_mode))
 		return error_set(e, TENON_E_IO, "socket directory %s: not a directory", dir);

@@ -36,12 +36,14 @@ static int setup(void **st)
 {
 	struct world *w = calloc(1, sizeof *w);
 	struct error e = { 0 };
+	mode_t mask = umask(077); /* a careful user's: the modes are ours all the same */
 
 	strcpy(w->dir, "/tmp/tenon-attach-XXXXXX");
 	assert_non_null(mkdtemp(w->dir));
 	(void)snprintf(w->path, sizeof w->path, "%s/run/attach", w->dir);
 	if (attach_listen(w->path, &w->listen_fd, &w->lock_fd, &e))
 		fail_msg("%s", e.text);
+	(void)umask(mask);
 	strcat(w->dir, "/run");
 	if (bell_hub_open(w->dir, &w->hub, &e))
 		fail_msg("%s", e.text);
