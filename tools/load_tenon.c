@@ -101,11 +101,12 @@ static int drain_conn(struct conn *c, struct error *e)
 	return rc ? error_set(e, rc, "tenond: %s", tenon_error_name(rc)) : any;
 }
 
+/* Interrupted, it still takes what there is: those who then cancel wait for the ends. */
 static int wait_events(void *ctx, uint64_t until_ns, struct error *e)
 {
 	struct load_tenon *l = ctx;
 
-	while (!session_interrupted()) {
+	do {
 		uint64_t now = clock_now_ns(), left = until_ns > now ? MIN_OF(until_ns - now, NS_PER_S) : 0;
 		struct timespec ts = { .tv_sec = (time_t)(left / NS_PER_S),
 			.tv_nsec = (long)(left % NS_PER_S) };
@@ -121,7 +122,7 @@ static int wait_events(void *ctx, uint64_t until_ns, struct error *e)
 		if (any || !left)
 			return TENON_OK;
 		(void)ppoll(l->fds, l->n, &ts, NULL);
-	}
+	} while (!session_interrupted());
 	return TENON_OK;
 }
 

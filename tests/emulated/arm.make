@@ -2,7 +2,7 @@
 # The cpu plugin and the reference plugin for 64-bit ARM, and tests of theirs. Run by test_arm, in a folder of the build
 # tree that looks like one itself (plugins/NAME/.libs/NAME.so); SRC is the top of the sources, CROSS the compiler.
 CFLAGS = -std=c11 -Wall -Wextra -Werror -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wundef -Wvla \
-	-fno-strict-aliasing -ffp-contract=off -O2 -fPIC -fvisibility=hidden -MMD -D_GNU_SOURCE -DLINEAR_QUICK -I$(SRC)/tests/emulated/shim -I$(SRC)/include -I$(SRC)
+	-fno-strict-aliasing -ffp-contract=off -O2 -fPIC -fvisibility=hidden -MMD -MP -D_GNU_SOURCE -DLINEAR_QUICK -I$(SRC)/tests/emulated/shim -I$(SRC)/include -I$(SRC)
 X86 = $(wildcard $(SRC)/plugins/cpu/*avx*.c $(SRC)/plugins/cpu/*vnni*.c)
 DOTPROD = $(patsubst $(SRC)/%.c,%.o,$(wildcard $(SRC)/plugins/cpu/linear_neon*.c))
 object = $(patsubst $(SRC)/%.c,%.o,$(1))

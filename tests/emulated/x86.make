@@ -2,7 +2,7 @@
 # Matrix kernels of AVX-512 VNNI and AVX-VNNI and attention of AVX-512 built on emulated intrinsics (immintrin.h here),
 # with their tests. Run by test_x86, in a folder of the build tree; SRC is the top of the sources.
 CFLAGS = -std=c11 -Wall -Wextra -Werror -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wundef -Wvla \
-	-Wno-psabi -fno-strict-aliasing -ffp-contract=off -O1 -MMD -mavx2 -mfma -mf16c \
+	-Wno-psabi -fno-strict-aliasing -ffp-contract=off -O1 -MMD -MP -mavx2 -mfma -mf16c \
 	-D_GNU_SOURCE -DLINEAR_EMULATED -DLINEAR_QUICK -DATTN_EMULATED -I$(SRC)/include -I$(SRC)
 CPU = $(SRC)/plugins/cpu
 EMULATED = $(wildcard $(CPU)/linear_vnni*.c) $(CPU)/linear_avxvnni.c
