@@ -2,7 +2,7 @@
  * Inside of a session handle. Two locks, so that submitting goes on while another thread waits for events: `out_lock`
  * orders what writes the submission ring, `in_lock` what reads the event ring, parks and owns the event's memory.
  * The table of open requests has a lock of its own, held for a few instructions. No lock is held twice or nested
- * other than out/in before ids.
+ * other than out/in before ids; who holds in_lock only tries out_lock.
  */
 #ifndef CLIENT_CLIENT_PRIV_H
 #define CLIENT_CLIENT_PRIV_H

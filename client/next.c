@@ -188,12 +188,22 @@ int client_watch_open(struct tenon *t, struct error *e)
 	return TENON_OK;
 }
 
+/* Whoever holds the lock is sending, and rings. */
+static void watch_remind(struct tenon *t)
+{
+	if (pthread_mutex_trylock(&t->out_lock))
+		return;
+	(void)peer_remind(&t->link.out, t->link.bell);
+	(void)pthread_mutex_unlock(&t->out_lock);
+}
+
 /* Waits and clears what made it end; the socket is asked what it means. */
 static void watch_wait(struct tenon *t, int timeout_ms)
 {
 	struct epoll_event ev[WATCH_N];
 	uint64_t n_expired;
 	int n = epoll_wait(t->watch_fd, ev, WATCH_N, timeout_ms);
+	bool vain = !n && timeout_ms;
 
 	for (int i = 0; i < n; i++) {
 		if (ev[i].data.u32 == WATCH_BELL)
@@ -201,8 +211,10 @@ static void watch_wait(struct tenon *t, int timeout_ms)
 		else if (ev[i].data.u32 == WATCH_SOCKET)
 			(void)client_dead(t, true);
 		else
-			(void)!read(t->timer_fd, &n_expired, sizeof n_expired);
+			vain |= read(t->timer_fd, &n_expired, sizeof n_expired) == sizeof n_expired;
 	}
+	if (vain)
+		watch_remind(t);
 }
 
 static void next_disarm(struct tenon *t)

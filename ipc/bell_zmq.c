@@ -17,14 +17,17 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#define ZBELL_NONCE	 16
-#define ZBELL_BATCH	 256 /* messages taken in one drain: a flood must not hold the loop */
+#define ZBELL_NONCE 16
+#define ZBELL_BATCH 256 /* messages taken in one drain: a flood must not hold the loop */
+#define ZBELL_WATER                                                                                          \
+	128 /* each half of it taken tells the sender, which wakes for nothing; a pipe has room for 256 anyway */
 #define ZBELL_CONNECT_MS 200
 
 /* A socket with a context of its own, and the descriptor that tells of it. */
 struct zend {
 	void *ctx, *sock;
 	int kick_fd, watch_fd, zmq_fd;
+	bool kicked;
 };
 
 static int zend_set(struct zend *z, int option, int value)
@@ -59,9 +62,10 @@ static bool zend_watch(struct zend *z)
 
 static bool zend_options(struct zend *z)
 {
-	return !zend_set(z, ZMQ_LINGER, 0) && !zend_set(z, ZMQ_SNDHWM, 8) && !zend_set(z, ZMQ_RCVHWM, 8) &&
-		!zend_set(z, ZMQ_IMMEDIATE, 1) && !zend_set(z, ZMQ_HANDSHAKE_IVL, 1000) &&
-		!zend_set(z, ZMQ_SNDTIMEO, 0) && !zend_set(z, ZMQ_RCVTIMEO, 0);
+	return !zend_set(z, ZMQ_LINGER, 0) && !zend_set(z, ZMQ_SNDHWM, ZBELL_WATER) &&
+		!zend_set(z, ZMQ_RCVHWM, ZBELL_WATER) && !zend_set(z, ZMQ_IMMEDIATE, 1) &&
+		!zend_set(z, ZMQ_HANDSHAKE_IVL, 1000) && !zend_set(z, ZMQ_SNDTIMEO, 0) &&
+		!zend_set(z, ZMQ_RCVTIMEO, 0);
 }
 
 static int zend_open(struct zend *z, int type, int max_sockets, struct error *e)
@@ -84,6 +88,7 @@ static void zend_kick(struct zend *z)
 {
 	const uint64_t one = 1;
 
+	z->kicked = true;
 	(void)!write(z->kick_fd, &one, sizeof one);
 }
 
@@ -113,7 +118,9 @@ static void zend_unkick(struct zend *z)
 {
 	uint64_t n;
 
-	(void)!read(z->kick_fd, &n, sizeof n);
+	if (z->kicked)
+		(void)!read(z->kick_fd, &n, sizeof n);
+	z->kicked = false;
 }
 
 /* ---- client ------------------------------------------------------------------------------------------------- */

@@ -92,6 +92,9 @@ void bell_hub_close(struct bell_hub *h); /* after all of its bells */
 /* After publishing: rings when, and only when, the peer has flagged itself asleep, once for each time it did (the
  * flag counts; odd is asleep). True if it rang. */
 bool peer_wake(const struct segment *peer_asleep_in, struct bell *b);
+/* After a wait for an answer that nothing ended: a peer that sleeps on what was published has lost its bell, and gets
+ * another. True if it rang. */
+bool peer_remind(const struct ring_out *out, struct bell *b);
 /* Before parking: set own flag, fence, look again. True: nothing came, park on the descriptors (at most
  * IPC_PARK_MAX_MS), then call park_end. False: do not park (flag already cleared). */
 bool park_begin(struct segment *own, struct ring_in *r);

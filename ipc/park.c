@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * Sleeping and waking: the calls every bell has, the asleep flag, and how long to look before sleeping.
  * Rule: a bell is a hint, the ring is the truth, every park ends by itself after IPC_PARK_MAX_MS.
- * Thread: park_* and spin_* the consumer, peer_wake the producer.
+ * Thread: park_* and spin_* the consumer, peer_* the producer.
  */
 #include "ipc/bell_priv.h"
 #include "ipc/shared.h"
@@ -65,6 +65,16 @@ bool peer_wake(const struct segment *peer_asleep_in, struct bell *b)
 		return false;
 	b->rung = asleep;
 	return true;
+}
+
+bool peer_remind(const struct ring_out *out, struct bell *b)
+{
+	uint32_t asleep = shared_asleep(out->peer);
+
+	if (!(asleep & 1) || shared_head(out->peer) == out->published)
+		return false;
+	b->rung = asleep;
+	return !bell_ring(b);
 }
 
 bool park_begin(struct segment *own, struct ring_in *r)

@@ -268,13 +268,64 @@ static bool park_all(struct fake_daemon *d)
 	return sleep;
 }
 
+static bool lost(void *ctx, const uint8_t nonce[16])
+{
+	struct fake_daemon *d = ctx;
+
+	(void)nonce;
+	if (d->loses)
+		d->loses--;
+	return true;
+}
+
+/* Clears one session's bell, or the hub's, as if it had not come. */
+static void lose(struct fake_daemon *d, const struct pollfd *p)
+{
+	int at = 4;
+
+	if (p[2].revents & POLLIN)
+		bell_hub_drain(d->hub, lost, d);
+	for (int i = 0; i < FAKE_SESSIONS; i++) {
+		if (!d->sessions[i])
+			continue;
+		if (p[at].revents & POLLIN) {
+			bell_drain(d->sessions[i]->link.bell);
+			(void)lost(d, NULL);
+		}
+		at += 2;
+	}
+}
+
+static bool nothing_but_bells(const struct pollfd *p, int n)
+{
+	bool other = p[0].revents || p[1].revents;
+
+	for (int at = 3; at < n; at += 2)
+		other |= p[at].revents != 0;
+	return !other;
+}
+
+/* While bells are to be lost, those that come are cleared, and the flags stay up. */
+static void doze(struct fake_daemon *d, struct pollfd *p, int n)
+{
+	int rung = poll(p, (nfds_t)n, IPC_PARK_MAX_MS);
+
+	while (d->loses && rung > 0 && nothing_but_bells(p, n)) {
+		lose(d, p);
+		rung = poll(p, (nfds_t)n, FAKE_DEAF_MS);
+	}
+}
+
 static void turn(struct fake_daemon *d)
 {
 	struct pollfd p[3 + 2 * FAKE_SESSIONS];
 	int n = watch(d, p), at = 3;
 	bool hub_quiet;
 
-	(void)poll(p, (nfds_t)n, park_all(d) ? IPC_PARK_MAX_MS : 0);
+	if (park_all(d))
+		doze(d, p, n);
+	else
+		(void)poll(p, (nfds_t)n, 0);
 	hub_quiet = !(p[2].revents & POLLIN);
 	if (!hub_quiet)
 		bell_hub_drain(d->hub, somebody, NULL);
@@ -326,7 +377,7 @@ void fake_daemon_start(struct fake_daemon *d)
 	}
 	(void)snprintf(run, sizeof run, "%s/run", d->dir);
 	(void)snprintf(d->path, sizeof d->path, "%s/attach", run);
-	d->stop = d->deaf = d->silent = d->n_sessions = d->n_frames = d->n_violations = 0;
+	d->stop = d->deaf = d->silent = d->loses = d->n_sessions = d->n_frames = d->n_violations = 0;
 	d->wake_fd = eventfd(0, EFD_CLOEXEC);
 	must(!attach_listen(d->path, &d->listen_fd, &d->lock_fd, NULL) &&
 			!bell_hub_open(run, &d->hub, NULL) && !pthread_create(&d->thread, NULL, fake_main, d),

@@ -12,7 +12,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { FAKE_SESSIONS = 8, FAKE_OPEN = 64 };
+enum { FAKE_SESSIONS = 8, FAKE_OPEN = 64, FAKE_DEAF_MS = 20000 };
 
 struct fake_open {
 	uint64_t id, wanted, got;
@@ -36,6 +36,7 @@ struct fake_daemon {
 	_Atomic int stop;   /* 1: end; sessions are closed */
 	_Atomic int deaf;   /* 1: reads no ring */
 	_Atomic int silent; /* 1: rings no bell: peers wake by their own timers */
+	_Atomic int loses; /* so many bells of clients are lost: it sleeps on, for FAKE_DEAF_MS */
 	_Atomic int n_sessions, n_frames, n_violations;
 	struct fake_session *sessions[FAKE_SESSIONS];
 };

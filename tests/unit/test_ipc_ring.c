@@ -342,6 +342,27 @@ static void link_is_rebuilt_from_descriptors(void **st)
 	link_close(&c);
 }
 
+/* Rung again only where the peer sleeps on what was published. */
+static void a_sleeper_on_unread_frames_is_reminded(void **st)
+{
+	struct pair *p = *st;
+	struct pollfd f = { .fd = bell_fd(p->b.bell), .events = POLLIN };
+
+	assert_false(peer_remind(&p->a.out, p->a.bell)); /* awake */
+	assert_true(park_begin(&p->b.tx, &p->b.in));
+	assert_false(peer_remind(&p->a.out, p->a.bell)); /* asleep, but nothing was published */
+	put(&p->a, 1, 8);
+	link_flush(&p->a);
+	bell_drain(p->b.bell); /* and lost */
+	link_flush(&p->a);
+	assert_int_equal(poll(&f, 1, 0), 0);
+	assert_true(peer_remind(&p->a.out, p->a.bell));
+	assert_int_equal(poll(&f, 1, 0), 1);
+	expect(&p->b, 1, 8);
+	ring_consumed(&p->b.in);
+	assert_false(peer_remind(&p->a.out, p->a.bell)); /* read, though it never rose */
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
@@ -350,8 +371,9 @@ int main(void)
 		T(impossible_tails_end_the_session), T(tail_that_goes_back_ends_the_session),
 		T(impossible_heads_end_the_session), T(impossible_lengths_end_the_session),
 		T(nothing_allocates_or_rings_while_awake), T(sleeper_is_rung_once_for_each_sleep),
-		T(hostile_eventfd_never_blocks_the_ringer), T(link_is_rebuilt_from_descriptors),
-		T(futile_bells_are_muted_for_a_while), T(useful_bells_are_always_heard) };
+		T(a_sleeper_on_unread_frames_is_reminded), T(hostile_eventfd_never_blocks_the_ringer),
+		T(link_is_rebuilt_from_descriptors), T(futile_bells_are_muted_for_a_while),
+		T(useful_bells_are_always_heard) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
