@@ -8,9 +8,9 @@
 
 enum { BENCH_IPC_BYTES = 64 }; /* of every message */
 
-/* Appends ring.awake, bell.*, baseline.* and hop.*; `share` of 100 scales the numbers of round trips. Forks: call it
+/* Appends hop.*, ring.awake, bell.* and baseline.*; `share` of 100 scales the numbers of round trips. Forks: call it
  * before anything starts a thread. */
 int bench_ipc_local(json_t *report, uint64_t share, struct error *e);
-/* Appends ping.*, attach and idle.cpu, against the daemon of `s`. */
+/* Appends ping.*, attach and idle.*, against the daemon of `s`. */
 int bench_ipc_daemon(json_t *report, uint64_t share, struct session *s, struct error *e);
 #endif

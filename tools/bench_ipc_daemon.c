@@ -135,8 +135,36 @@ static uint64_t parent_of(int pid)
 	return ppid;
 }
 
-/* Nanoseconds on a processor of all threads of one process, from schedstat (CPU ticks are too coarse here). */
-static uint64_t process_ns(int pid)
+typedef uint64_t thread_fn(int pid, const char *tid);
+
+/* Nanoseconds on a processor, from schedstat (CPU ticks are too coarse here). */
+static uint64_t thread_ns(int pid, const char *tid)
+{
+	char path[320];
+
+	(void)snprintf(path, sizeof path, "/proc/%d/task/%s/schedstat", pid, tid);
+	return read_number(path);
+}
+
+/* How often it went to sleep, and so was woken. */
+static uint64_t thread_sleeps(int pid, const char *tid)
+{
+	static const char key[] = "voluntary_ctxt_switches:";
+	char path[320], line[256];
+	uint64_t n = 0;
+	FILE *f;
+
+	(void)snprintf(path, sizeof path, "/proc/%d/task/%s/status", pid, tid);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof line, f))
+		if (!strncmp(line, key, sizeof key - 1))
+			n = strtoull(line + sizeof key - 1, NULL, 10);
+	if (f)
+		(void)fclose(f);
+	return n;
+}
+
+static uint64_t process_sum(int pid, thread_fn *of)
 {
 	char path[320];
 	struct dirent *d;
@@ -145,21 +173,18 @@ static uint64_t process_ns(int pid)
 
 	(void)snprintf(path, sizeof path, "/proc/%d/task", pid);
 	dir = opendir(path);
-	while (dir && (d = readdir(dir)) != NULL) {
-		if (*d->d_name == '.')
-			continue;
-		(void)snprintf(path, sizeof path, "/proc/%d/task/%s/schedstat", pid, d->d_name);
-		sum += read_number(path);
-	}
+	while (dir && (d = readdir(dir)) != NULL)
+		if (*d->d_name != '.')
+			sum += of(pid, d->d_name);
 	if (dir)
 		(void)closedir(dir);
 	return sum;
 }
 
 /* The daemon and its children (workers). */
-static uint64_t family_ns(pid_t daemon)
+static uint64_t family_sum(pid_t daemon, thread_fn *of)
 {
-	uint64_t sum = process_ns(daemon);
+	uint64_t sum = process_sum(daemon, of);
 	struct dirent *d;
 	DIR *dir = opendir("/proc");
 
@@ -167,7 +192,7 @@ static uint64_t family_ns(pid_t daemon)
 		int pid = atoi(d->d_name);
 
 		if (pid > 0 && parent_of(pid) == (uint64_t)daemon)
-			sum += process_ns(pid);
+			sum += process_sum(pid, of);
 	}
 	if (dir)
 		(void)closedir(dir);
@@ -176,16 +201,20 @@ static uint64_t family_ns(pid_t daemon)
 
 static void idle_windows(json_t *report, pid_t pid, uint64_t share)
 {
-	double used[IDLE_WINDOWS];
+	double used[IDLE_WINDOWS], woken[IDLE_WINDOWS];
 
 	(void)usleep(SETTLE_MS * 1000);
 	for (int i = 0; i < IDLE_WINDOWS; i++) {
-		uint64_t t0 = clock_now_ns(), cpu = family_ns(pid);
+		uint64_t t0 = clock_now_ns(), cpu = family_sum(pid, thread_ns),
+			 n = family_sum(pid, thread_sleeps), ns;
 
 		(void)usleep((useconds_t)(20000 * MIN_OF(share, UINT64_C(100))));
-		used[i] = (double)(family_ns(pid) - cpu) / (double)(clock_now_ns() - t0);
+		ns = clock_now_ns() - t0;
+		used[i] = (double)(family_sum(pid, thread_ns) - cpu) / (double)ns;
+		woken[i] = (double)(family_sum(pid, thread_sleeps) - n) * 1e9 / (double)ns;
 	}
 	(void)bench_add(report, "idle.cpu", "share", used, IDLE_WINDOWS);
+	(void)bench_add(report, "idle.wakes", "1/s", woken, IDLE_WINDOWS);
 }
 
 static int measure_idle(json_t *report, const struct session *s, uint64_t share, struct error *e)

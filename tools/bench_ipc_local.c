@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * bench_ipc.h: round trips of 64 bytes between two threads, and between two processes for the hop to a worker, over
- * Tenon's rings and beside them over what else there is: a Unix socket and ZeroMQ. One side asks, the other echoes.
+ * bench_ipc.h: round trips of 64 bytes between two threads, and between two processes for the hop to a worker and where
+ * both are idle in between, over Tenon's rings and beside them over what else there is: a Unix socket and ZeroMQ. One
+ * side asks, the other echoes.
  */
 #include "ipc/ipc.h"
 #include "tools/bench_ipc.h"
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -16,6 +18,7 @@
 #include <zmq.h>
 
 #define WAY_MAX_NS (5 * NS_PER_S) /* on a busy machine fewer round trips are made */
+enum { IDLE_US = 3000 }; /* both processes sleep so long before each, as before each ping to a daemon */
 
 /* Two ends of one way to talk. */
 struct duo {
@@ -197,39 +200,52 @@ static int open_unix(struct duo *d, struct error *e)
 	return error_errno(e, TENON_E_IO, errno, "bench: socketpair");
 }
 
+/* End 0 connects to where end 1 binds. */
+static int zmq_end(struct duo *d, int end, struct error *e)
+{
+	const int linger_ms = 1000, patience_ms = 5000; /* the last answer still leaves */
+	char endpoint[64];
+	void *s;
+
+	if (!d->zmq)
+		d->zmq = zmq_ctx_new();
+	s = d->zsock[end] = d->zmq ? zmq_socket(d->zmq, ZMQ_PAIR) : NULL;
+	(void)snprintf(endpoint, sizeof endpoint, "ipc://%s/pair", d->dir);
+	if (s && !zmq_setsockopt(s, ZMQ_LINGER, &linger_ms, sizeof linger_ms) &&
+		!zmq_setsockopt(s, ZMQ_RCVTIMEO, &patience_ms, sizeof patience_ms) &&
+		!(end ? zmq_bind(s, endpoint) : zmq_connect(s, endpoint)))
+		return TENON_OK;
+	return error_set(e, TENON_E_IO, "bench: ZeroMQ: %s", zmq_strerror(errno));
+}
+
 static int open_zmq(struct duo *d, struct error *e)
 {
-	const int linger = 0, patience_ms = 5000;
-	char endpoint[64];
 	int rc = duo_dir(d, e);
 
-	if (rc)
-		return rc;
-	(void)snprintf(endpoint, sizeof endpoint, "ipc://%s/pair", d->dir);
-	d->zmq = zmq_ctx_new();
-	for (int i = 0; i < 2 && d->zmq; i++) {
-		d->zsock[i] = zmq_socket(d->zmq, ZMQ_PAIR);
-		if (!d->zsock[i] || zmq_setsockopt(d->zsock[i], ZMQ_LINGER, &linger, sizeof linger) ||
-			zmq_setsockopt(d->zsock[i], ZMQ_RCVTIMEO, &patience_ms, sizeof patience_ms) ||
-			(i ? zmq_connect(d->zsock[i], endpoint) : zmq_bind(d->zsock[i], endpoint)))
-			return error_set(e, TENON_E_IO, "bench: ZeroMQ: %s", zmq_strerror(errno));
-	}
-	return d->zmq ? TENON_OK : error_set(e, TENON_E_NOMEM, "bench: ZeroMQ: no context");
+	for (int end = 1; end >= 0 && !rc; end--)
+		rc = zmq_end(d, end, e);
+	return rc;
+}
+
+static void zmq_finish(struct duo *d)
+{
+	for (int i = 0; i < 2; i++)
+		if (d->zsock[i])
+			(void)zmq_close(d->zsock[i]);
+	if (d->zmq)
+		(void)zmq_ctx_term(d->zmq);
 }
 
 static void duo_close(struct duo *d)
 {
 	char path[64];
 
+	zmq_finish(d);
 	for (int i = 0; i < 2; i++) {
 		link_close(&d->link[i]);
 		if (d->fd[i] > 0)
 			(void)close(d->fd[i]);
-		if (d->zsock[i])
-			(void)zmq_close(d->zsock[i]);
 	}
-	if (d->zmq)
-		(void)zmq_ctx_term(d->zmq);
 	bell_hub_close(d->hub);
 	if (!*d->dir)
 		return;
@@ -265,15 +281,18 @@ static void *echo_main(void *arg)
 }
 
 /* Up to n round trips, as many as the time allows; the first tenth warms up. Returns how many were measured. */
-static uint64_t duo_trips(struct duo *d, trip_fn *trip, double *us, uint64_t n, int *rc)
+static uint64_t duo_trips(struct duo *d, trip_fn *trip, uint32_t idle_us, double *us, uint64_t n, int *rc)
 {
 	uint64_t until = clock_now_ns() + WAY_MAX_NS, warm = MIN_OF(n / 10, UINT64_C(500)), i;
 	bool last = false;
 
 	for (i = 0; !last && !*rc; i++) {
-		uint64_t t0 = clock_now_ns(), t1;
+		uint64_t t0, t1;
 		char mark = 'p';
 
+		if (idle_us)
+			(void)usleep(idle_us);
+		t0 = clock_now_ns();
 		last = i + 1 == n + warm || t0 > until;
 		mark = last ? MARK_LAST : mark;
 		*rc = trip(d, 0, true, &mark);
@@ -295,7 +314,7 @@ static int measure(json_t *report, const struct way *w, uint64_t n, struct error
 	if (!rc && pthread_create(&th, NULL, echo_main, &x))
 		rc = error_set(e, TENON_E_NOMEM, "bench: no thread");
 	if (!rc) {
-		n = duo_trips(&d, w->trip, us, n, &rc);
+		n = duo_trips(&d, w->trip, 0, us, n, &rc);
 		(void)pthread_join(th, NULL);
 		if (rc || d.rc)
 			rc = error_set(e, rc ? rc : d.rc, "bench: %s: no answer", w->name);
@@ -307,41 +326,77 @@ static int measure(json_t *report, const struct way *w, uint64_t n, struct error
 	return rc;
 }
 
-/* ---- the hop to a worker --------------------------------------------------------------------------------------------- */
+/* ---- between two processes ------------------------------------------------------------------------------------------- */
 
-/* The child stands for a worker: it rebuilds the link from the descriptors that a worker inherits, and echoes. */
-static void hop_child(const struct link *theirs, bool park)
+/* The child stands for a worker: it rebuilds the link from the descriptors that a worker inherits. */
+static int join_link(struct duo *d, int end, struct error *e)
 {
-	struct link_fds f = link_export(theirs);
-	struct duo d = { .park = park };
-	struct echo x = { &d, trip_ring };
+	struct link_fds f = link_export(&d->link[1]);
 
-	if (link_import(&f, &d.link[1], NULL))
-		_exit(1);
-	(void)echo_main(&x);
-	_exit(d.rc != 0);
+	return end ? link_import(&f, &d->link[1], e) : TENON_OK;
 }
 
-static int measure_hop(json_t *report, const char *name, bool park, uint64_t n, struct error *e)
+static int join_unix(struct duo *d, int end, struct error *e)
 {
-	struct duo d = { .park = park };
+	(void)d;
+	(void)end;
+	(void)e;
+	return TENON_OK;
+}
+
+static const struct apart {
+	const char *name;
+	int (*open)(struct duo *d, struct error *e);	      /* before the fork */
+	int (*join)(struct duo *d, int end, struct error *e); /* after it, in each process */
+	trip_fn *trip;
+	bool park;
+	uint32_t idle_us;
+	uint64_t n;
+} aparts[] = { { "hop.awake", open_eventfd, join_link, trip_ring, false, 0, 200000 },
+	{ "hop.parked", open_eventfd, join_link, trip_ring, true, 0, 10000 },
+	{ "baseline.unix.idle", open_unix, join_unix, trip_unix, false, IDLE_US, 1000 },
+	{ "baseline.zmq.idle", duo_dir, zmq_end, trip_zmq, false, IDLE_US, 1000 } };
+
+static void apart_child(struct duo *d, const struct apart *a)
+{
+	struct echo x = { d, a->trip };
+
+	if (a->join(d, 1, NULL))
+		_exit(1);
+	(void)echo_main(&x);
+	zmq_finish(d);
+	_exit(d->rc != 0);
+}
+
+static int apart_trips(
+	struct duo *d, const struct apart *a, pid_t child, double *us, uint64_t *n, struct error *e)
+{
+	int status = 0, rc = a->join(d, 0, e);
+
+	if (!rc)
+		*n = duo_trips(d, a->trip, a->idle_us, us, *n, &rc);
+	if (rc)
+		(void)kill(child, SIGKILL);
+	if (waitpid(child, &status, 0) != child || status)
+		rc = TENON_E_IO;
+	return rc ? error_set(e, rc, "bench: %s: no answer", a->name) : TENON_OK;
+}
+
+static int measure_apart(json_t *report, const struct apart *a, uint64_t n, struct error *e)
+{
+	struct duo d = { .park = a->park };
 	double *us = mem_zalloc(MEM_TOOL, n, sizeof *us);
-	int rc = us ? open_eventfd(&d, e) : error_set(e, TENON_E_NOMEM, "bench: out of memory"), status = 0;
+	int rc = us ? a->open(&d, e) : error_set(e, TENON_E_NOMEM, "bench: out of memory");
 	pid_t pid = rc ? -1 : fork();
 
 	if (!pid)
-		hop_child(&d.link[1], park);
+		apart_child(&d, a);
 	if (!rc && pid < 0)
 		rc = error_errno(e, TENON_E_NOMEM, errno, "bench: fork");
-	if (!rc) {
-		n = duo_trips(&d, trip_ring, us, n, &rc);
-		if (waitpid(pid, &status, 0) != pid || status)
-			rc = TENON_E_IO;
-		if (rc)
-			(void)error_set(e, rc, "bench: %s: no answer", name);
-	}
 	if (!rc)
-		(void)bench_add(report, name, "us", us, n);
+		rc = apart_trips(&d, a, pid, us, &n, e);
+	if (!rc)
+		(void)bench_add(report, a->name, "us", us, n);
 	duo_close(&d);
 	mem_free(us);
 	return rc;
@@ -351,10 +406,10 @@ static uint64_t scaled(uint64_t n, uint64_t share) { return MAX_OF(n * share / 1
 
 int bench_ipc_local(json_t *report, uint64_t share, struct error *e)
 {
-	int rc = measure_hop(report, "hop.awake", false, scaled(200000, share), e);
+	int rc = TENON_OK;
 
-	if (!rc)
-		rc = measure_hop(report, "hop.parked", true, scaled(10000, share), e);
+	for (size_t i = 0; i < COUNT_OF(aparts) && !rc; i++)
+		rc = measure_apart(report, &aparts[i], scaled(aparts[i].n, share), e);
 	for (size_t i = 0; i < COUNT_OF(ways) && !rc; i++)
 		rc = measure(report, &ways[i], scaled(ways[i].n, share), e);
 	return rc;

@@ -7,8 +7,9 @@
 
 static void every_way_is_measured(void **st)
 {
-	static const char *const names[] = { "hop.awake", "hop.parked", "ring.awake", "bell.zmq",
-		"bell.eventfd", "baseline.unix", "baseline.zmq" };
+	static const char *const names[] = { "hop.awake", "hop.parked", "baseline.unix.idle",
+		"baseline.zmq.idle", "ring.awake", "bell.zmq", "bell.eventfd", "baseline.unix",
+		"baseline.zmq" };
 	json_t *report = bench_report("bench ipc", NULL), *results;
 	struct error e = { 0 };
 
