@@ -113,7 +113,7 @@ static int frame_request_rules(
 	if (r->input != WIRE_TEXT && r->input != WIRE_MESSAGES && r->input != WIRE_IDS)
 		return frame_bad(e, "input", "unknown kind");
 	if (r->traffic_class != WIRE_ONLINE && r->traffic_class != WIRE_OFFLINE)
-		return frame_bad(e, "traffic_class", "unknown class");
+		return frame_bad(e, "traffic_class", "unknown class; 0 is online, 1 is offline");
 	if (r->flags & ~WIRE_R_ALL)
 		return frame_bad(e, "flags", "unknown bits");
 	if (from_client && (r->flags & WIRE_R_AGAIN))

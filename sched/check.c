@@ -14,6 +14,9 @@ static int check_words(const struct sched *s, const struct sched_request *r, str
 	if (r->priority < -PRIORITY_MAX || r->priority > PRIORITY_MAX)
 		return error_set(
 			e, TENON_E_INVALID, "priority %d: out of range; give -100 to 100", (int)r->priority);
+	if (r->deadline_ns && r->deadline_ns <= sched_now(s) && r->time.arrived_ns &&
+		r->time.arrived_ns < r->deadline_ns)
+		return error_set(e, TENON_E_TIMEOUT, "deadline: passed on the way to the queue");
 	if (r->deadline_ns && r->deadline_ns <= sched_now(s))
 		return error_set(
 			e, TENON_E_INVALID, "deadline: has passed already; give a later one or none");
@@ -32,10 +35,14 @@ static int check_length(const struct sched *s, const struct sched_request *r, st
 	if (info->is_encoder && r->n_prompt > info->n_ctx)
 		return error_set(e, TENON_E_TOO_LONG, "text of %u tokens: the model takes %u; shorten it",
 			r->n_prompt, info->n_ctx);
+	if (!info->is_encoder && r->n_prompt >= info->n_ctx)
+		return error_set(e, TENON_E_TOO_LONG,
+			"prompt of %u tokens: the context holds %u; shorten it to %u or less", r->n_prompt,
+			info->n_ctx, info->n_ctx - 1);
 	if (!info->is_encoder && total > info->n_ctx)
 		return error_set(e, TENON_E_TOO_LONG,
-			"prompt of %u tokens and max_tokens %u: the context holds %u; shorten one of them",
-			r->n_prompt, r->max_tokens, info->n_ctx);
+			"prompt of %u tokens and max_tokens %u: the context holds %u; ask for %u or less",
+			r->n_prompt, r->max_tokens, info->n_ctx, info->n_ctx - r->n_prompt);
 	if (r->n_history && (uint64_t)r->n_prompt + r->n_history > info->n_ctx)
 		return error_set(e, TENON_E_TOO_LONG, "history of %u tokens: over the context of %u",
 			r->n_history, info->n_ctx);

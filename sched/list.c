@@ -4,6 +4,7 @@
  */
 #include "sched/sched_priv.h"
 #include <stdlib.h>
+#include <string.h>
 
 const char *sched_wait_name(enum sched_wait w)
 {
@@ -28,73 +29,80 @@ static int by_key(const void *a, const void *b)
 	return queue_key_before(x, y) ? -1 : queue_key_before(y, x);
 }
 
-/* Each queued request as its tenant's turns go: how often the tenant was served before, counted on its level. */
-struct turn {
-	struct seq *q;
-	int32_t aged;
-	double level;
+/* One tenant's queue of a class in its own order, gone through up to `at`. */
+struct line {
+	const struct tenant *tenant;
+	struct seq **v;
+	uint32_t n, at;
+	double level; /* as if those before `at` had run */
 };
 
-static int by_turn(const void *a, const void *b)
+static uint32_t lines_make(const struct sched *s, uint32_t k, struct line *lines, struct seq **v)
 {
-	const struct turn *x = a, *y = b;
+	uint32_t n = 0;
 
-	if (x->q->traffic_class != y->q->traffic_class)
-		return x->q->traffic_class < y->q->traffic_class ? -1 : 1;
-	if (x->aged != y->aged)
-		return x->aged > y->aged ? -1 : 1;
-	if (x->q->started != y->q->started)
-		return x->q->started ? -1 : 1;
-	if (x->level != y->level)
-		return x->level < y->level ? -1 : 1;
-	return x->q->order < y->q->order ? -1 : 1;
-}
+	for (uint32_t i = 0; i < s->n_tenants; i++) {
+		const struct tenant *t = s->tenants[i];
 
-static int32_t most_waiting(struct seq *const *v, uint32_t n, uint32_t k)
-{
-	int32_t most = INT32_MIN;
-
-	for (uint32_t i = 0; i < n; i++)
-		if (v[i]->traffic_class == k)
-			most = MAX_OF(most, v[i]->priority);
-	return most;
-}
-
-/* Turns of one tenant's queue: what stands before a request is charged before it. */
-static uint32_t turns_of(const struct sched *s, const struct tenant *t, uint32_t k, uint64_t now,
-	struct seq **v, struct turn *out)
-{
-	uint32_t n = t->queue[k].n;
-	double level = t->level;
-
-	for (uint32_t i = 0; i < n; i++)
-		v[i] = t->queue[k].v[i];
-	if (n)
-		qsort(v, n, sizeof(struct seq *), by_key);
-	for (uint32_t i = 0; i < n; i++) {
-		int32_t aged = queue_aged(s, v[i], now);
-
-		out[i] = (struct turn){ v[i], MIN_OF(aged, MAX_OF(most_waiting(v, n, k), v[i]->priority)),
-			level };
-		level += 1000.0 * ((double)v[i]->n_prompt + 2.0 * (v[i]->max_total - v[i]->n_prompt)) /
-			t->weight;
+		if (!t->queue[k].n)
+			continue;
+		memcpy(v, t->queue[k].v, t->queue[k].n * sizeof(struct seq *));
+		qsort(v, t->queue[k].n, sizeof(struct seq *), by_key);
+		lines[n++] = (struct line){ .tenant = t, .v = v, .n = t->queue[k].n, .level = t->level };
+		v += t->queue[k].n;
 	}
 	return n;
 }
 
-static struct turn *turns(const struct sched *s, uint64_t now, uint32_t *n)
+/* As queue_best caps aging. */
+static int32_t lines_most(const struct line *lines, uint32_t n)
 {
-	struct turn *out = mem_zalloc(MEM_SCHED, s->n_open + 1u, sizeof *out);
-	struct seq **v = mem_zalloc(MEM_SCHED, s->n_open + 1u, sizeof(struct seq *));
+	int32_t most = INT32_MIN;
 
-	*n = 0;
-	for (uint32_t i = 0; out && v && i < s->n_tenants; i++)
-		for (uint32_t k = 0; k < SCHED_CLASSES; k++)
-			*n += turns_of(s, s->tenants[i], k, now, v, out + *n);
-	if (*n)
-		qsort(out, *n, sizeof *out, by_turn);
-	mem_free(v);
-	return out;
+	for (uint32_t i = 0; i < n; i++)
+		if (lines[i].at < lines[i].n)
+			most = MAX_OF(most, lines[i].v[lines[i].at]->priority);
+	return most;
+}
+
+/* Who was served just now has waited for nothing since, but for what was preempted. */
+static struct rank line_rank(const struct sched *s, const struct line *l, int32_t most, uint64_t now)
+{
+	const struct seq *q = l->v[l->at];
+	int32_t aged = l->at && !q->started ? q->priority : queue_aged(s, q, now);
+
+	return (struct rank){ MIN_OF(aged, most), q->started, l->level, q->order };
+}
+
+static struct line *lines_next(const struct sched *s, struct line *lines, uint32_t n, uint64_t now)
+{
+	int32_t most = lines_most(lines, n);
+	struct line *best = NULL;
+	struct rank top = { 0 };
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct rank r;
+
+		if (lines[i].at == lines[i].n)
+			continue;
+		r = line_rank(s, &lines[i], most, now);
+		if (!best || queue_rank_better(&r, &top)) {
+			best = &lines[i];
+			top = r;
+		}
+	}
+	return best;
+}
+
+/* Its first is charged with all that it may still cost. */
+static void line_pass(struct line *l)
+{
+	const struct seq *q = l->v[l->at++];
+
+	l->level += 1000.0 *
+		((double)(q->n_prompt - MIN_OF(q->most_past, q->n_prompt)) +
+			2.0 * (q->max_total - q->n_tokens)) /
+		l->tenant->weight;
 }
 
 /* ---- entries ----------------------------------------------------------------------------------------------------------- */
@@ -140,23 +148,37 @@ static void add(struct listing *l, struct sched_entry e)
 }
 
 /* The first of its class waits for what the class lacks, the others for those before them. */
-static void add_queued(const struct sched *s, struct listing *l, uint64_t now)
+static void add_class(
+	const struct sched *s, struct listing *l, uint32_t k, struct line *lines, uint32_t n, uint64_t now)
 {
-	uint64_t ahead[SCHED_CLASSES] = { 0 };
-	uint32_t n;
-	struct turn *t = turns(s, now, &n);
+	int32_t most = lines_most(lines, n);
+	uint64_t ahead = 0;
+	struct line *t;
 
-	for (uint32_t i = 0; t && i < n; i++) {
-		const struct seq *q = t[i].q;
-		enum sched_wait why = s->blocked[q->traffic_class];
+	while (l->n < l->room && (t = lines_next(s, lines, n, now)) != NULL) {
+		const struct seq *q = t->v[t->at];
 		struct sched_entry e =
-			entry_of(s, q, ahead[q->traffic_class] || !why ? SCHED_WAIT_TURN : why, now);
+			entry_of(s, q, ahead || !s->blocked[k] ? SCHED_WAIT_TURN : s->blocked[k], now);
 
-		e.behind = ahead[q->traffic_class];
-		ahead[q->traffic_class] = q->id;
+		e.aged_priority = MAX_OF(MIN_OF(e.aged_priority, most), q->priority);
+		e.behind = ahead;
+		ahead = q->id;
+		line_pass(t);
 		add(l, e);
 	}
-	mem_free(t);
+	for (uint32_t i = 0; i < n; i++)
+		l->n += lines[i].n - lines[i].at;
+}
+
+static void add_queued(const struct sched *s, struct listing *l, uint64_t now)
+{
+	struct line *lines = mem_zalloc(MEM_SCHED, s->n_tenants + 1u, sizeof *lines);
+	struct seq **v = mem_zalloc(MEM_SCHED, s->n_open + 1u, sizeof(struct seq *));
+
+	for (uint32_t k = 0; lines && v && k < SCHED_CLASSES; k++)
+		add_class(s, l, k, lines, lines_make(s, k, lines, v), now);
+	mem_free(v);
+	mem_free(lines);
 }
 
 size_t sched_list(struct sched *s, struct sched_entry *out, size_t room)

@@ -108,14 +108,7 @@ int32_t queue_aged(const struct sched *s, const struct seq *q, uint64_t now)
 	return q->priority + (int32_t)MIN_OF(levels, 1000000u);
 }
 
-struct rank {
-	int32_t aged;
-	bool resumed;
-	double level;
-	uint64_t order;
-};
-
-static bool better(const struct rank *a, const struct rank *b)
+bool queue_rank_better(const struct rank *a, const struct rank *b)
 {
 	if (a->aged != b->aged)
 		return a->aged > b->aged;
@@ -158,7 +151,7 @@ struct seq *queue_best(const struct sched *s, uint32_t traffic_class, uint64_t n
 		if (!q)
 			continue;
 		r = rank_of(s, q, most, now);
-		if (!best || better(&r, &top)) {
+		if (!best || queue_rank_better(&r, &top)) {
 			best = q;
 			top = r;
 		}

@@ -107,7 +107,8 @@ void sched_configure(struct sched *s, const struct sched_config *c);
 void sched_destroy(struct sched *s);
 /* Requests to an encoder (model_info.is_encoder) take one step, whole, and no pages: sampling, emit, max_tokens, reuse
  * and pin mean nothing there. Refuses at once what can never run: TOO_LONG (prompt + max_tokens over the
- * context: names both), NOMEM (more pages than exist), INVALID (class, priority, deadline in the past), FULL (queue of
+ * context: names both), NOMEM (more pages than exist), INVALID (class, priority, deadline in the past), TIMEOUT (its
+ * deadline has passed since time.arrived_ns), FULL (queue of
  * the class or of the tenant: names the limit and when to try again). On failure the sink hears nothing. */
 int sched_submit(struct sched *s, const struct sched_request *r, struct error *e);
 int sched_cancel(struct sched *s, uint64_t id, int code, const char *why); /* told as error(code); NOT_FOUND */

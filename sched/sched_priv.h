@@ -95,6 +95,13 @@ void queue_leave(struct sched *s, struct seq *q);
 struct seq *queue_best(const struct sched *s, uint32_t traffic_class, uint64_t now);
 int32_t queue_aged(const struct sched *s, const struct seq *q, uint64_t now);
 uint32_t queue_waiting(const struct sched *s, uint32_t traffic_class);
+struct rank { /* decides between the first requests of tenants */
+	int32_t aged; /* at most the best priority that waits */
+	bool resumed;
+	double level;
+	uint64_t order;
+};
+bool queue_rank_better(const struct rank *a, const struct rank *b);
 void queue_set_key(const struct sched *s, struct seq *q);
 bool queue_deadline_before(const struct seq *a, const struct seq *b);
 bool queue_key_before(const struct seq *a, const struct seq *b);

@@ -141,7 +141,7 @@ def test_parameters_are_typed_errors_of_one_request():
                  (dict(payload=b"\xff\xfe"), "invalid_utf8"), (dict(payload=b"a" * 40 + b"\xc3"), "invalid_utf8"),
                  (dict(input=2, payload=b"{"), "format"), (dict(input=2, payload=b"[]" * 3), "format"),
                  (dict(max_tokens=100000000), "too_long"), (dict(n_bias=1, extra=struct.pack("<if", 1 << 29, 0.5)), "invalid"),
-                 (dict(rflags=4), "unsupported"), (dict(priority=-101), "invalid"), (dict(deadline=1 << 63), "invalid"),
+                 (dict(rflags=4), "unsupported"), (dict(priority=-101), "invalid"), (dict(deadline=1 << 63), "invalid"), (dict(deadline=1), "timeout"),
                  (dict(ttft_ms=1 << 31), "invalid"), (dict(tpot_ms=3600001), "invalid"), (dict(tenant_weight=1), "invalid"),
                  (dict(tenant_bytes=4, extra=b"root"), "denied"), (dict(tenant_bytes=4, extra=b"a\nbc"), "invalid"),
                  (dict(tenant_bytes=64, extra=b"a" * 64), "invalid"), (dict(rflags=32), "invalid"),

@@ -215,6 +215,8 @@ static void refused_with_a_reason(struct fake *f, struct ask a, int code, const 
 static void what_cannot_run_is_refused_with_a_reason(void **st)
 {
 	struct fake *f = fake_open((struct sched_config){ 0 }, 8);
+	const int32_t token = 1;
+	struct sched_request late = { .id = 2, .prompt = &token, .n_prompt = 1 };
 
 	(void)st;
 	refused_with_a_reason(
@@ -227,11 +229,18 @@ static void what_cannot_run_is_refused_with_a_reason(void **st)
 		TENON_E_INVALID, "deadline");
 	refused_with_a_reason(
 		f, (struct ask){ .id = 1, .n_prompt = 4000, .max_tokens = 200 }, TENON_E_TOO_LONG, "4096");
+	refused_with_a_reason(f, (struct ask){ .id = 1, .n_prompt = 4000, .max_tokens = 200 },
+		TENON_E_TOO_LONG, "ask for 96 or less");
+	refused_with_a_reason(
+		f, (struct ask){ .id = 1, .n_prompt = 4096 }, TENON_E_TOO_LONG, "shorten it to 4095 or less");
 	refused_with_a_reason(
 		f, (struct ask){ .id = 1, .n_prompt = 100, .max_tokens = 29 }, TENON_E_NOMEM, "128");
 	ASK(f, .id = 1, .n_prompt = 100, .max_tokens = 28);
 	run_out(f);
 	assert_int_equal(f->h[1].n_tokens, 28);
+	late.deadline_ns = f->now_ns;
+	late.time.arrived_ns = f->now_ns - 1; /* it came in time */
+	assert_int_equal(sched_submit(f->s, &late, NULL), TENON_E_TIMEOUT);
 	fake_close(f);
 }
 
@@ -629,6 +638,69 @@ static void the_list_says_why(void **st)
 	fake_close(f);
 }
 
+/* One after the other, each to its end: they start in the order in which they were listed. */
+static void starts_as_listed(uint32_t dice, uint64_t aging_ns)
+{
+	static const char *const tenants[] = { "a", "b", "c" };
+	struct fake *f = fake_open((struct sched_config){ .max_running = 1, .aging_ns = aging_ns }, 256);
+	struct sched_entry e[16];
+	uint64_t n = 12;
+
+	f->dice = dice;
+	ASK(f, .id = 1, .n_prompt = 20, .max_tokens = 40, ONLINE);
+	one_step(f);
+	for (uint32_t id = 2; id < 2 + n; id++) {
+		uint32_t t = fake_draw(f) % 3;
+
+		ASK(f, .id = id, .n_prompt = 5 + fake_draw(f) % 60, .max_tokens = 1 + fake_draw(f) % 30,
+			ONLINE, .priority = (int32_t)(fake_draw(f) % 3), .tenant = tenants[t],
+			.weight = 1000 + 1000 * t, .no_reuse = true);
+		one_step(f);
+	}
+	assert_int_equal(sched_list(f->s, e, 16), n + 1);
+	assert_int_equal(sched_cancel(f->s, 1, TENON_E_CANCELLED, "test"), 0);
+	for (uint64_t i = 1; i <= n; i++) {
+		assert_int_equal(e[i].behind, i > 1 ? e[i - 1].id : 0);
+		while (!f->h[e[i].id].n_done) {
+			one_step(f);
+			for (uint64_t k = i + 1; k <= n; k++)
+				assert_int_equal(f->h[e[k].id].n_tokens, 0);
+		}
+	}
+	fake_close(f);
+}
+
+static void the_list_is_in_the_order_of_starting(void **st)
+{
+	(void)st;
+	for (uint32_t dice = 1; dice <= 40; dice++)
+		starts_as_listed(dice, 1000 * NS_PER_S);
+}
+
+/* Waiting lifts a tenant's old request up to the best that another tenant has, in the list as in the queue. */
+static void the_list_knows_of_aging(void **st)
+{
+	struct fake *f = fake_open((struct sched_config){ .max_running = 1, .aging_ns = 10 * MS }, 256);
+	struct sched_entry e[4];
+
+	(void)st;
+	ASK(f, .id = 1, .n_prompt = 20, .max_tokens = 200, ONLINE, .tenant = "c");
+	one_step(f);
+	ASK(f, .id = 2, .n_prompt = 20, .max_tokens = 5, ONLINE, .tenant = "a");
+	steps(f, 40);
+	ASK(f, .id = 3, .n_prompt = 20, .max_tokens = 5, ONLINE, .tenant = "b", .priority = 3);
+	assert_int_equal(sched_list(f->s, e, 4), 3);
+	assert_int_equal(e[1].id, 2);
+	assert_int_equal(e[1].aged_priority, 3); /* though it has waited for more */
+	assert_int_equal(e[2].id, 3);
+	assert_int_equal(sched_cancel(f->s, 1, TENON_E_CANCELLED, "test"), 0);
+	while (!f->h[2].n_done)
+		one_step(f);
+	assert_int_equal(f->h[3].n_tokens, 0);
+	run_out(f);
+	fake_close(f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -657,6 +729,8 @@ int main(void)
 		cmocka_unit_test(steady_decode_allocates_nothing),
 		cmocka_unit_test(calibrates_when_idle_and_stops_for_work),
 		cmocka_unit_test(the_list_says_why),
+		cmocka_unit_test(the_list_is_in_the_order_of_starting),
+		cmocka_unit_test(the_list_knows_of_aging),
 	};
 
 	return cmocka_run_group_tests(tests, fake_setup, fake_teardown);
