@@ -7,6 +7,8 @@
 
 #define EMPTY -1e30f
 
+enum { AHEAD = 12, LINE = 16 }; /* rows; floats of a cache line */
+
 struct span { /* keys that some row of the unit sees */
 	uint32_t lo, hi;
 };
@@ -28,6 +30,27 @@ static struct span token_sees(const struct view *w, uint32_t tok)
 	uint32_t hi = w->a->causal ? w->past + tok + 1 : w->len, window = w->a->shape.window;
 
 	return (struct span){ window && hi > window ? hi - window : 0, hi };
+}
+
+/* Where a unit's row is among the queries or the results. */
+static float *row_at(const struct view *w, struct rows_ref x, uint32_t r)
+{
+	const struct attn_shape *s = &w->a->shape;
+	const size_t tok = w->l->m->step.tok0[w->u->seq] + (size_t)w->u->tok0 + r / s->group;
+
+	return x.p + tok * x.ld + ((size_t)w->kv_head * s->group + r % s->group) * s->dim;
+}
+
+/* Rows of a token lie side by side, those of the next on another memory page, which the processor does not foresee. */
+static void row_fetch(const struct view *w, struct rows_ref x, uint32_t r, bool write)
+{
+	const float *row = row_at(w, x, r < w->n_rows ? r : w->n_rows - 1);
+
+	for (uint32_t d = 0; d < w->a->shape.dim; d += LINE)
+		if (write)
+			__builtin_prefetch(row + d, 1);
+		else
+			__builtin_prefetch(row + d, 0);
 }
 
 /* ---- storing ------------------------------------------------------------------------------------- */
@@ -202,12 +225,11 @@ static void rows_finish(const struct view *w)
 {
 	const struct attn_shape *s = &w->a->shape;
 	struct rows_ref out = lane_rows(w->l, w->a->out);
-	size_t first = w->l->m->step.tok0[w->u->seq] + (size_t)w->u->tok0;
 
-	for (uint32_t r = 0; r < w->n_rows; r++)
-		w->l->m->dev->isa->attn->finish(s->dim, w->total + r * w->stride,
-			out.p + (first + r / s->group) * out.ld +
-				((size_t)w->kv_head * s->group + r % s->group) * s->dim);
+	for (uint32_t r = 0; r < w->n_rows; r++) {
+		row_fetch(w, out, r + AHEAD, true);
+		w->l->m->dev->isa->attn->finish(s->dim, w->total + r * w->stride, row_at(w, out, r));
+	}
 }
 
 /* A part's states go to the common place; whoever brings the last part merges all in order. The counter's
@@ -236,14 +258,12 @@ static void queries_load(const struct view *w)
 {
 	const struct attn_shape *s = &w->a->shape;
 	struct rows_ref q = lane_rows(w->l, w->a->q);
-	size_t first = w->l->m->step.tok0[w->u->seq] + (size_t)w->u->tok0;
 
 	for (uint32_t r = 0; r < w->n_rows; r++) {
-		const float *src = q.p + (first + r / s->group) * q.ld +
-			((size_t)w->kv_head * s->group + r % s->group) * s->dim;
 		float *dst = w->q + (size_t)r * s->pad;
 
-		w->l->m->dev->isa->elem->scale(src, s->scale, s->dim, dst);
+		row_fetch(w, q, r + AHEAD, false);
+		w->l->m->dev->isa->elem->scale(row_at(w, q, r), s->scale, s->dim, dst);
 		memset(dst + s->dim, 0, (s->pad - s->dim) * sizeof *dst);
 	}
 }

@@ -134,21 +134,29 @@ INLINE void score_keys(const uint32_t type, const uint32_t R, const uint32_t N, 
 	}
 }
 
-/* Keys that no row sees are left out where nothing is to be fetched meanwhile; their scores are zeros. */
+INLINE void scores_clear(const uint32_t R, uint32_t j, uint32_t n, float (*p)[ATTN_TILE])
+{
+	for (uint32_t r = 0; r < R; r++)
+		memset(&p[r][V * j], 0, n * V * sizeof **p);
+}
+
+/* Vectors that no row sees are left out where nothing is to be fetched meanwhile; their scores are zeros. */
 INLINE void score_block(const uint32_t type, const uint32_t R, const struct attn_shape *s,
 	const struct source *src, const float *q, const float *ks, uint32_t d0, uint32_t d1,
 	const struct reach *see, float (*p)[ATTN_TILE])
 {
-	const uint32_t N = keys_wide(R);
+	const uint32_t most = keys_wide(R), half = ATTN_HALF / V;
 
-	UNROLL
-	for (uint32_t j = 0; j < TV; j += N) {
-		if (type < FLAT || (see->lo < (j + N) * V && see->hi > j * V)) {
-			score_keys(type, R, N, j, s, src, q, ks, d0, d1, p);
-			continue;
-		}
-		for (uint32_t r = 0; r < R; r++)
-			memset(&p[r][V * j], 0, N * V * sizeof **p);
+	if (type < FLAT || most <= half || see->hi > ATTN_HALF) {
+		UNROLL
+		for (uint32_t j = 0; j < TV; j += most)
+			if (type < FLAT || (see->lo < (j + most) * V && see->hi > j * V))
+				score_keys(type, R, most, j, s, src, q, ks, d0, d1, p);
+			else
+				scores_clear(R, j, most, p);
+	} else {
+		score_keys(type, R, half, 0, s, src, q, ks, d0, d1, p);
+		scores_clear(R, half, half, p);
 	}
 }
 

@@ -377,7 +377,7 @@ static tnp_rc rope_place(
 /* Work is cut alike for layers of the same window and heads; `block` tokens share a widened tile. */
 static uint32_t units_find(struct plan *p, const struct attn_shape *s, bool causal)
 {
-	uint32_t block = 6144 / (s->pad * s->group);
+	uint32_t block = 12288 / (s->pad * s->group);
 	struct plan_units u = { .window = s->window, .kv_heads = s->kv_heads, .causal = causal };
 
 	u.block = block < 1 ? 1 : block > 32 ? 32 : block;
