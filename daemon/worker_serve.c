@@ -491,7 +491,7 @@ void worker_unload(struct stepper *s, struct command *c)
 	(void)error_set(&c->error, TENON_E_NOT_FOUND, "model: is not loaded");
 }
 
-/* New limits and targets for every loaded model, tiers included. */
+/* New limits and targets for every loaded model, tiers included; a file only comes with a load. */
 void worker_configure(struct stepper *s, struct command *c)
 {
 	for (uint32_t i = 0; i < s->n_served; i++) {
@@ -503,6 +503,9 @@ void worker_configure(struct stepper *s, struct command *c)
 		m->restless = true;
 		if (p)
 			prefix_set_limits(p, c->settings.host_bytes, c->settings.disk_bytes);
+		if (p && c->settings.disk_bytes && !m->disk && !*m->tier_why)
+			no_tier(m,
+				"it was loaded with disk_mib = 0; unload it, and its next load makes the file");
 	}
 	c->reply = json_object();
 }

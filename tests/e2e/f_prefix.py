@@ -174,6 +174,12 @@ def test_limits_hold_to_the_byte():
         assert st["host_bytes"] == 0, st
         e = d.ctl("prefix", "limits", "--disk-mib", "9", ok=False)["error"]
         assert e["code"] == "unsupported" and "disk_mib" in e["message"], e
+        d.write_config("kv_mib = 1;\nprefix = { disk_mib = 8; };\n")
+        d.ctl("reload")
+        wait_until("a word about the file", lambda: "disk_mib" in host().get("no_tier", ""))
+        d.ctl("unload", "tiny")
+        warm(c, prompt(20, 90), max_tokens=4)
+        assert host()["disk_limit_bytes"] == 8 << 20 and "no_tier" not in host(), host()
 
 
 def test_the_disk_tier_outlives_the_daemon():
