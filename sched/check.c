@@ -3,6 +3,7 @@
  * what would work. Step thread only.
  */
 #include "sched/sched_priv.h"
+#include <stdio.h>
 
 enum { PRIORITY_MAX = 100, RETRY_MAX_S = 600 };
 
@@ -54,6 +55,23 @@ static int check_length(const struct sched *s, const struct sched_request *r, st
 	return TENON_OK;
 }
 
+/* What would fit: a shorter answer, else a shorter prompt; a window's pages do not depend on either. */
+static int pool_too_small(
+	const struct sched_request *r, uint64_t total, uint64_t holds, bool windowed, struct error *e)
+{
+	char or_less[80] = "";
+
+	if (!windowed && r->n_prompt < holds)
+		(void)snprintf(or_less, sizeof or_less, ", or ask for max_tokens of %llu or less",
+			(unsigned long long)(holds - r->n_prompt));
+	else if (!windowed)
+		(void)snprintf(or_less, sizeof or_less, ", or shorten the prompt to %llu or less",
+			(unsigned long long)(holds - 1));
+	return error_set(e, TENON_E_NOMEM,
+		"request of %llu tokens: the KV pool holds %llu; raise kv_mib or kv_sessions%s",
+		(unsigned long long)total, (unsigned long long)holds, or_less);
+}
+
 /* A group with a window never needs more than the window, a page that begins and one that ends. */
 static int check_pages(const struct sched *s, const struct sched_request *r, struct error *e)
 {
@@ -66,9 +84,7 @@ static int check_pages(const struct sched *s, const struct sched_request *r, str
 		if (info->window[g])
 			need = MIN_OF(need, (info->window[g] + pt - 1) / pt + 2);
 		if (need > info->n_pages[g])
-			return error_set(e, TENON_E_NOMEM,
-				"request of %llu tokens: the KV pool holds %llu; raise kv_bytes or ask for less",
-				(unsigned long long)total, (unsigned long long)(info->n_pages[g] * pt));
+			return pool_too_small(r, total, info->n_pages[g] * pt, info->window[g], e);
 	}
 	return TENON_OK;
 }

@@ -73,7 +73,7 @@ static bool end_hopeless(struct sched *s, uint64_t now)
 		return true;
 	}
 	sched_end_error(s, worst, TENON_E_NOMEM,
-		"request: pinned prefixes hold the KV pages that it needs; unpin some or raise kv_bytes");
+		"request: pinned prefixes hold the KV pages that it needs; unpin some or raise kv_mib");
 	return true;
 }
 

@@ -233,8 +233,10 @@ static void what_cannot_run_is_refused_with_a_reason(void **st)
 		TENON_E_TOO_LONG, "ask for 96 or less");
 	refused_with_a_reason(
 		f, (struct ask){ .id = 1, .n_prompt = 4096 }, TENON_E_TOO_LONG, "shorten it to 4095 or less");
-	refused_with_a_reason(
-		f, (struct ask){ .id = 1, .n_prompt = 100, .max_tokens = 29 }, TENON_E_NOMEM, "128");
+	refused_with_a_reason(f, (struct ask){ .id = 1, .n_prompt = 100, .max_tokens = 29 }, TENON_E_NOMEM,
+		"holds 128; raise kv_mib or kv_sessions, or ask for max_tokens of 28 or less");
+	refused_with_a_reason(f, (struct ask){ .id = 1, .n_prompt = 130 }, TENON_E_NOMEM,
+		"shorten the prompt to 127 or less");
 	ASK(f, .id = 1, .n_prompt = 100, .max_tokens = 28);
 	run_out(f);
 	assert_int_equal(f->h[1].n_tokens, 28);
