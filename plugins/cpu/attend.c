@@ -114,6 +114,16 @@ static void next_find(const struct view *w, uint32_t key, uint32_t end, struct a
 		memcpy(half + 2, half, 2 * sizeof *half);
 }
 
+/* With n rows from r on goes their share of fetching the next tile, where it is a whole page, as usual. */
+static void page_fetch(const struct view *w, const struct attn_half next[2], uint32_t r, uint32_t n)
+{
+	const struct attn_shape *s = &w->a->shape;
+	const uint64_t lines = s->page == ATTN_TILE ? attn_head_bytes(s->type, s->dim, s->page) / 64 : 0;
+
+	for (uint64_t i = lines * r / w->n_rows; i < lines * (r + n) / w->n_rows; i++)
+		__builtin_prefetch(next->head + 64 * i, 0, 2);
+}
+
 static void tile_fill(const struct view *w, uint32_t key, const struct attn_half half[2])
 {
 	const struct attn_shape *s = &w->a->shape;
@@ -176,11 +186,11 @@ static void tile_run(const struct view *w, uint32_t key, uint32_t end, float *st
 	int32_t lo[ATTN_MANY], hi[ATTN_MANY];
 	bool any = false;
 
-	if (w->a->causal)
+	if (w->a->causal) {
 		(void)halves_find(w, w->kv_head, key, half);
-	if (direct)
 		next_find(w, key, end, half);
-	else
+	}
+	if (!direct)
 		tile_fill(w, key, half);
 	for (uint32_t r = 0; r < w->n_rows; r += ATTN_MANY) {
 		const uint32_t n = w->n_rows - r < ATTN_MANY ? w->n_rows - r : ATTN_MANY;
@@ -188,6 +198,8 @@ static void tile_run(const struct view *w, uint32_t key, uint32_t end, float *st
 
 		if (!r || !seen)
 			any = rows_see(w, key, r, n, lo, hi);
+		if (!direct && w->a->causal)
+			page_fetch(w, half + 2, r, n);
 		if (!any)
 			continue;
 		if (direct)

@@ -210,10 +210,10 @@ static struct reach reach_of(
 static void prompt_units(
 	const struct plan_units *u, const struct step *s, uint32_t seq, struct unit *out, uint32_t *n)
 {
-	uint32_t len = seq_len(s, seq);
+	uint32_t len = seq_len(s, seq), block = len < u->whole_tok ? (u->block + 1) / 2 : u->block;
 
-	for (uint32_t at = (len - 1) / u->block * u->block;; at -= u->block) {
-		uint32_t count = len - at < u->block ? len - at : u->block;
+	for (uint32_t at = (len - 1) / block * block;; at -= block) {
+		uint32_t count = len - at < block ? len - at : block;
 		struct reach r = reach_of(u, s, seq, at, count);
 
 		out[(*n)++] = (struct unit){ seq, at, count, r.seg0, r.n_seg, TNP_NONE, 0, 1 };

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { UNITS_THREAD = 8 }; /* pieces of attention that keep a thread busy until the last */
+
 /* ---- phases and values -------------------------------------------------------------------------- */
 struct plan_phase *phase_last(struct plan *p) { return p->n_phases ? &p->phases[p->n_phases - 1] : NULL; }
 
@@ -374,13 +376,15 @@ static tnp_rc rope_place(
 	return TNP_OK;
 }
 
-/* Work is cut alike for layers of the same window and heads; `block` tokens share a widened tile. */
+/* Work is cut alike for layers of the same window and heads; `block` tokens share a widened tile, half as many of a
+ * sequence whose whole blocks would be few pieces for the threads. */
 static uint32_t units_find(struct plan *p, const struct attn_shape *s, bool causal)
 {
-	uint32_t block = 12288 / (s->pad * s->group);
+	uint32_t block = 24576 / (s->pad * s->group);
 	struct plan_units u = { .window = s->window, .kv_heads = s->kv_heads, .causal = causal };
 
-	u.block = block < 1 ? 1 : block > 32 ? 32 : block;
+	u.block = block < 1 ? 1 : block > 64 ? 64 : block;
+	u.whole_tok = UNITS_THREAD * p->n_threads * u.block / u.kv_heads;
 	for (uint32_t i = 0; i < p->n_units; i++)
 		if (p->units[i].window == u.window && p->units[i].kv_heads == u.kv_heads &&
 			p->units[i].block == u.block && p->units[i].causal == u.causal)

@@ -87,6 +87,7 @@ struct plan_group { /* pairs [first, first + n) of one expert; chunk0: pieces of
 
 struct plan_units { /* one way to cut attention: lists of it are made once a step */
 	uint32_t window, kv_heads, block, n_split, max_units;
+	uint32_t whole_tok; /* a shorter sequence is cut into halves of a block */
 	bool causal;
 	uint64_t offset; /* bytes in the workspace */
 };

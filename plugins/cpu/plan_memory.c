@@ -220,7 +220,7 @@ static void units_plan(struct plan *p, uint64_t *at)
 		uint32_t n = u->causal && p->n_threads > 1 ? (4 * p->n_threads - 1) / u->kv_heads : 0;
 
 		u->n_split = n < p->lim.max_seqs ? n : p->lim.max_seqs;
-		u->max_units = p->lim.max_tokens / u->block + p->lim.max_seqs +
+		u->max_units = p->lim.max_tokens / ((u->block + 1) / 2) + p->lim.max_seqs +
 			u->n_split * segments_max(p, u->window);
 		u->offset = plan_take(at, (uint64_t)u->max_units * 32);
 		if (u->n_split * u->kv_heads > p->split_heads)
