@@ -41,6 +41,23 @@ static void few_run(const struct job *j, uint32_t n0, uint32_t n1, float *c, siz
 	}
 }
 
+/* Where sums will go: rows that may lie anywhere in the memory. */
+static void rows_fetch(const struct store *c, uint32_t T)
+{
+	for (uint32_t t = 0; t < T; t++)
+		_mm_prefetch((const char *)(c->c + t * c->ldc), _MM_HINT_T0);
+}
+
+/* The compiler must not see that this is a memset: of this size it becomes `rep stos`, 2 % of a product. */
+static void part_zero(float *f, uint32_t T)
+{
+	__m256 zero = _mm256_setzero_ps();
+
+	__asm__("" : "+x"(zero));
+	for (uint32_t i = 0; i < T * TILE_R; i++)
+		_mm256_store_ps(f + i * PANEL, zero);
+}
+
 /* Sums of T tokens, scaled, to c. */
 static void part_store(const float *f, const float *scale, uint32_t T, const struct store *c)
 {
@@ -54,39 +71,66 @@ static void part_store(const float *f, const float *scale, uint32_t T, const str
 	}
 }
 
-/* Tiles [t0, t1) over the blocks [b0, b1) in the scratch. Partial sums wait in a small buffer, not in c, whose
+/* Behind what a tile of nb blocks fetched, if more is needed. */
+static void ahead_move(struct ahead *a, uint32_t nb, uint32_t need)
+{
+	const uint32_t n = a->lines * nb;
+
+	for (uint32_t r = 0; r < TILE_R; r++)
+		a->p[r] += (size_t)n * 64;
+	a->done += n;
+	if (a->done >= need)
+		a->lines = 0;
+}
+
+/* Tiles [t0, t1) over the blocks [b0, b1) in the scratch, while `bytes` of each panel ahead are fetched: unpacking them
+ * would wait for the memory else (half of the time with 12 tokens). Partial sums wait in a small buffer, not in c, whose
  * rows may lie a power of two apart and evict each other. */
-static void stretch_run(
-	const struct job *j, uint32_t b0, uint32_t b1, uint32_t t0, uint32_t t1, const struct store *c)
+static void stretch_run(const struct job *j, uint32_t b0, uint32_t b1, uint32_t t0, uint32_t t1,
+	struct ahead ahead, uint32_t bytes, const struct store *c)
 {
 	const size_t tok0 = tiles_first(&j->tiles, t0);
+	const uint32_t steps = (t1 - t0) * (b1 - b0), lines = bytes / 64 + 1;
 
+	ahead.lines = (lines + steps - 1) / steps;
 	for (uint32_t t = t0; t < t1; t++) {
 		const uint32_t T = tiles_width(&j->tiles, t);
 		const size_t first = tiles_first(&j->tiles, t);
 		const struct store out = { c->c + first * c->ldc, c->ldc, c->jn };
 		float *f = j->s->part + (b1 - b0 < j->nb ? (first - tok0) * TILE_N : 0);
 
+		if (b1 == j->nb)
+			rows_fetch(&out, T);
 		if (b0 == 0)
-			memset(f, 0, T * TILE_N * sizeof *f);
-		j->fn->tile[T](j->s->w, b1 - b0, tile_at(j, t, b0), f);
+			part_zero(f, T);
+		j->fn->tile[T](j->s->w, b1 - b0, tile_at(j, t, b0), f, &ahead);
+		ahead_move(&ahead, b1 - b0, lines);
 		if (b1 == j->nb)
 			part_store(f, j->scale + first, T, &out);
 	}
 }
 
-/* Two panels (one, doubled, at the end of an odd range) x tiles [t0, t1), k in even stretches of whole chunks. */
-static void strip_run(const struct job *j, uint32_t n, uint32_t t0, uint32_t t1, const struct store *c)
+/* Two panels (one, doubled, at the end of an odd range) x tiles [t0, t1), k in even stretches of whole chunks. The
+ * panels of row `next` come then. */
+static void strip_run(
+	const struct job *j, uint32_t n, uint32_t next, uint32_t t0, uint32_t t1, const struct store *c)
 {
+	const size_t chunk = avx2_chunk_bytes(j->w->type);
 	const uint32_t unit = avx2_chunk_k(j->w->type) / QK, stretches = (j->nb + j->fn->kc - 1) / j->fn->kc;
 	const uint32_t step = ((j->nb + stretches - 1) / stretches + unit - 1) / unit * unit;
 
 	for (uint32_t b0 = 0, b1; b0 < j->nb; b0 = b1) {
+		struct ahead ahead = { .lines = 0 };
+
 		b1 = j->nb - b0 < step ? j->nb : b0 + step;
-		for (uint32_t r = 0; r < TILE_R; r++)
-			j->fn->unpack(panel_at(j->w, n / PANEL + (r * PANEL < c->jn ? r : 0)), b0, b1,
-				j->s->w + r * 32);
-		stretch_run(j, b0, b1, t0, t1, c);
+		for (uint32_t r = 0; r < TILE_R; r++) {
+			const uint8_t *panel = panel_at(j->w, n / PANEL + (r * PANEL < c->jn ? r : 0));
+
+			j->fn->unpack(panel, b0, b1, j->s->w + r * 32);
+			ahead.p[r] =
+				b1 < j->nb ? panel + b1 / unit * chunk : panel_at(j->w, next / PANEL + r);
+		}
+		stretch_run(j, b0, b1, t0, t1, ahead, (uint32_t)(step / unit * chunk), c);
 	}
 }
 
@@ -101,7 +145,10 @@ static void many_run(const struct job *j, uint32_t n0, uint32_t n1, float *c, si
 		for (uint32_t n = n0; n < n1; n += TILE_N) {
 			const struct store out = { c + n, ldc, n1 - n < TILE_N ? n1 - n : TILE_N };
 
-			strip_run(j, n, t0, j->tiles.n - t0 < per ? j->tiles.n : t0 + per, &out);
+			const bool again = n1 - n <= TILE_N && j->tiles.n - t0 > per;
+
+			strip_run(j, n, again ? n0 : n + TILE_N, t0,
+				j->tiles.n - t0 < per ? j->tiles.n : t0 + per, &out);
 		}
 }
 
@@ -143,7 +190,7 @@ void avx2_run_with(const struct int_kernel *fn, const struct linear_weight *w, c
 	uint32_t n0, uint32_t n1, float *c, size_t ldc, void *scratch)
 {
 	struct job j = {
-		.w = w, .fn = fn, .tiles = tiles_of(m), .scale = act, .nb = w->k / QK, .s = scratch
+		.w = w, .fn = fn, .tiles = tiles_of(m, WIDE_T), .scale = act, .nb = w->k / QK, .s = scratch
 	};
 
 	if (is_float(w->type)) {

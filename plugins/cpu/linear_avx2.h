@@ -17,7 +17,8 @@
 enum {
 	QK = 32,    /* columns of a block                                           */
 	PANEL = 8,  /* rows of a panel: one per 32-bit lane                         */
-	TILE_T = 6, /* a tile is at most 6 tokens x 2 panels: 12 accumulators of 16 */
+	TILE_T = 6, /* a tile is at most 6 tokens x 2 panels: 12 accumulators of 16, */
+	WIDE_T = 8, /* or, if there are no more tokens, 8 x 1 panel                  */
 	TILE_R = 2,
 	TILE_N = TILE_R * PANEL,
 	PREFETCH = 4096,     /* bytes ahead in the weight stream                             */
@@ -27,15 +28,16 @@ enum {
 #define K_MAX (1u << 28)
 #define N_MAX (1u << 30)
 
-/* Tiles of tokens: sixes and a rest when there are many; few are cut as evenly as can be, wide tiles first. */
+/* Tiles of tokens: sixes and a rest when there are many; few are cut as evenly as can be, wide tiles first; up to
+ * `whole` are one. */
 struct tiles {
 	uint32_t n, width, n_wide; /* n_wide tiles of width + 1, then tiles of width */
 	uint32_t m;
 };
 
-static inline struct tiles tiles_of(uint32_t m)
+static inline struct tiles tiles_of(uint32_t m, uint32_t whole)
 {
-	const uint32_t n = m / TILE_T + (m % TILE_T != 0);
+	const uint32_t n = m <= whole ? m != 0 : m / TILE_T + (m % TILE_T != 0);
 
 	if (m > TILES_EVEN_MAX)
 		return (struct tiles){ .n = n, .width = TILE_T, .m = m };
@@ -96,14 +98,19 @@ uint32_t avx2_chunk_k(uint32_t type);	/* columns of a chunk                 */
 typedef void direct_fn(
 	const uint8_t *panel, uint32_t nb, const uint8_t *a, const float *scale, const struct store *c);
 typedef void unpack_fn(const uint8_t *panel, uint32_t b0, uint32_t b1, uint8_t *out);
-typedef void tile_fn(const uint8_t *w, uint32_t nb, const uint8_t *a, float *f);
+/* Weights of two panels that are needed next; a tile fetches so many lines of each with every block. */
+struct ahead {
+	const uint8_t *p[TILE_R];
+	uint32_t lines, done;
+};
+typedef void tile_fn(const uint8_t *w, uint32_t nb, const uint8_t *a, float *f, const struct ahead *ahead);
 
 struct int_kernel {
 	uint32_t act_block;	       /* bytes of a token's block in the prepared activations             */
 	uint32_t kc;		       /* blocks of a stretch of k that is unpacked at a time              */
-	uint32_t direct_max;	       /* tokens up to which the panels are used directly                  */
+	uint32_t direct_max;	       /* tokens, WIDE_T at least, up to which panels are used directly    */
 	unpack_fn *unpack;	       /* blocks [b0, b1) of a panel into its column (32 bytes) of scratch */
-	direct_fn *direct[TILE_T + 1]; /* one panel x T tokens, to c                             */
+	direct_fn *direct[WIDE_T + 1]; /* one panel x T tokens, to c                             */
 	tile_fn *tile[TILE_T + 1];     /* two unpacked panels x T tokens, into sums f[T][R][8]   */
 };
 const struct int_kernel *avx2_i8_kernel(uint32_t type);
@@ -179,6 +186,13 @@ INLINE void store_cols(float *c, __m256 v, uint32_t n)
 	_mm256_storeu_ps(tmp, v);
 	for (uint32_t i = 0; i < n; i++)
 		c[i] = tmp[i];
+}
+
+INLINE void ahead_fetch(const struct ahead *a, uint32_t b)
+{
+	for (size_t at = (size_t)b * a->lines * 64, n = a->lines; n; n--, at += 64)
+		for (int r = 0; r < TILE_R; r++)
+			_mm_prefetch((const char *)a->p[r] + at, _MM_HINT_T0);
 }
 
 /* A panel's sums f of T tokens, scaled, to c. */

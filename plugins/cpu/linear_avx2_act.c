@@ -111,7 +111,7 @@ INLINE void i16_group(const float *p, uint32_t n, float step, uint32_t t, struct
  * tile, behind which something else lies, takes a way round. */
 INLINE void tile_put(const __m128i (*quad)[PANEL], int n_quads, uint32_t *dst, uint32_t T, int last)
 {
-	uint32_t around[ACT_I16_BLOCK / 4 * TILE_T + PANEL], *out = last ? around : dst;
+	uint32_t around[ACT_I16_BLOCK / 4 * WIDE_T + PANEL], *out = last ? around : dst;
 
 	UNROLL
 	for (int i = 0; i < n_quads; i++) {
@@ -177,7 +177,7 @@ INLINE void group_pack(
 INLINE void tile_pack(int i8, const struct place *a, float *scale)
 {
 	const uint32_t whole = a->nb / ACT_GROUP * ACT_GROUP;
-	float step[TILE_T];
+	float step[WIDE_T];
 	struct group g;
 
 	if (a->T > 1)
@@ -197,7 +197,7 @@ static void i16_pack(const struct place *a, float *scale) { tile_pack(0, a, scal
 void avx2_act_pack(
 	uint32_t act, const float *x, size_t ldx, uint32_t m, uint32_t k, uint32_t m0, uint32_t m1, void *dst)
 {
-	const struct tiles tiles = tiles_of(m);
+	const struct tiles tiles = tiles_of(m, WIDE_T);
 	const size_t token = (size_t)(k / QK) * (act == ACT_I8 ? ACT_I8_BLOCK : ACT_I16_BLOCK);
 	uint8_t *body = (uint8_t *)dst + act_scales_bytes(m);
 

@@ -28,7 +28,8 @@ _Static_assert((int)I16_KC *(int)I16_SCR_BLOCK <= (int)SCR_BYTES, "scratch");
 enum i8_form { I8_Z8, I8_MIN, I8_Z16, I8_Z16_MIN, I8_HALVES, I8_HALVES_MIN };
 
 /* X(a, width) for each width of a tile; X(type, form); X(form); X(type) */
-#define WIDTHS(X, a) X(a, 1) X(a, 2) X(a, 3) X(a, 4) X(a, 5) X(a, 6)
+#define WIDTHS(X, a)	  X(a, 1) X(a, 2) X(a, 3) X(a, 4) X(a, 5) X(a, 6)
+#define WIDTHS_WIDE(X, a) WIDTHS(X, a) X(a, 7) X(a, 8)
 #define I8_TYPES(X)                                                                                          \
 	X(Q4_0, I8_Z8)                                                                                       \
 	X(Q4_1, I8_MIN)                                                                                      \

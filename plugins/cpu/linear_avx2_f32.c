@@ -274,7 +274,7 @@ struct job {
 static void strip_run(const struct job *j, uint32_t n, uint32_t i0, uint32_t i1)
 {
 	const uint32_t step = SCR_BYTES / (TILE_N * sizeof(float)) / QK * QK, k = j->w->k;
-	const struct tiles tiles = tiles_of(i1 - i0);
+	const struct tiles tiles = tiles_of(i1 - i0, TILE_T);
 	float *w = (float *)j->s->w, *f = j->s->part;
 
 	memset(f, 0, (size_t)(i1 - i0) * TILE_N * sizeof *f);

@@ -118,7 +118,7 @@ void avx2_float_run(const struct linear_weight *w, const float *x, uint32_t m, u
 {
 	for (uint32_t i0 = 0, i1; i0 < m; i0 = i1) {
 		i1 = m - i0 < BLOCK_TOKENS ? m : i0 + BLOCK_TOKENS;
-		const struct tiles tiles = tiles_of(i1 - i0);
+		const struct tiles tiles = tiles_of(i1 - i0, TILE_T);
 
 		for (uint32_t n = n0; n < n1; n += TILE_N) {
 			const struct store out = { c + i0 * ldc + n, ldc, n1 - n };

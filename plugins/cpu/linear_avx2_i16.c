@@ -7,7 +7,7 @@
 #define MAC_I16_2X1 MAC32_2X1
 #include "plugins/cpu/linear_avx2_i16.h"
 
-enum { DIRECT_MAX = 64 };
+enum { Q8_0_DIRECT_MAX = 48, IQ4_NL_DIRECT_MAX = 16 };
 
 /* Blocks [b0, b1) of one panel into column r of the scratch. */
 INLINE void unpack_run(uint32_t type, const uint8_t *panel, uint32_t b0, uint32_t b1, uint8_t *out)
@@ -29,7 +29,7 @@ INLINE void unpack_run(uint32_t type, const uint8_t *panel, uint32_t b0, uint32_
 	}
 I16_TYPES(UNPACK_FN)
 
-#define ROW(type) I16_ROW(type, DIRECT_MAX, unpack_##type)
+#define ROW(type) I16_ROW(type, type##_DIRECT_MAX, unpack_##type)
 static const struct int_kernel kernels[] = { I16_TYPES(ROW) };
 
 const struct int_kernel *avx2_i16_kernel(uint32_t type)

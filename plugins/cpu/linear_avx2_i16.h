@@ -19,14 +19,14 @@ INLINE __m256 i16_add(__m256i acc, __m256 d, __m256 f)
 INLINE void direct_i16(uint32_t type, const uint8_t *q, uint32_t nb, const uint8_t *a, const float *scale,
 	const struct store *c, const int T)
 {
-	__m256 f[TILE_T];
+	__m256 f[WIDE_T];
 
 	UNROLL
 	for (int t = 0; t < T; t++)
 		f[t] = _mm256_setzero_ps();
 	for (uint32_t b = 0; b < nb; b++, q += i16_chunk(type), a += T * ACT_I16_BLOCK) {
 		const uint32_t *x = (const uint32_t *)a;
-		__m256i acc[TILE_T];
+		__m256i acc[WIDE_T];
 
 		UNROLL
 		for (size_t line = 0; line < i16_chunk(type); line += 64)
@@ -50,12 +50,14 @@ INLINE void direct_i16(uint32_t type, const uint8_t *q, uint32_t nb, const uint8
 }
 
 /* Two unpacked panels x T tokens; the running sums f[T][R][8] stay in memory. */
-INLINE void tile_i16(const uint8_t *w, uint32_t nb, const uint8_t *a, float *f, const int T)
+INLINE void tile_i16(
+	const uint8_t *w, uint32_t nb, const uint8_t *a, float *f, const struct ahead *ahead, const int T)
 {
 	for (uint32_t b = 0; b < nb; b++, w += I16_SCR_BLOCK, a += T * ACT_I16_BLOCK) {
 		const uint32_t *x = (const uint32_t *)a;
 		__m256i acc[TILE_R][TILE_T];
 
+		ahead_fetch(ahead, b);
 		UNROLL
 		for (int t = 0; t < T; t++)
 			acc[0][t] = acc[1][t] = _mm256_setzero_si256();
@@ -89,16 +91,17 @@ INLINE void tile_i16(const uint8_t *w, uint32_t nb, const uint8_t *a, float *f, 
 		direct_i16(TNP_##type, q, nb, a, scale, c, T);                                               \
 	}
 #define TILE_I16_FN(name, T)                                                                                 \
-	static void tile_##name##_##T(const uint8_t *w, uint32_t nb, const uint8_t *a, float *f)             \
+	static void tile_##name##_##T(                                                                       \
+		const uint8_t *w, uint32_t nb, const uint8_t *a, float *f, const struct ahead *ahead)        \
 	{                                                                                                    \
-		tile_i16(w, nb, a, f, T);                                                                    \
+		tile_i16(w, nb, a, f, ahead, T);                                                             \
 	}
-#define DIRECT_I16_FNS(type) WIDTHS(DIRECT_I16_FN, type)
+#define DIRECT_I16_FNS(type) WIDTHS_WIDE(DIRECT_I16_FN, type)
 I16_TYPES(DIRECT_I16_FNS)
 WIDTHS(TILE_I16_FN, pairs)
 
 #define I16_NAME(name, T) name##_##T,
 #define I16_ROW(type, most, unpack)                                                                          \
-	[TNP_##type] = { ACT_I16_BLOCK, I16_KC, most, unpack, { NULL, WIDTHS(I16_NAME, direct_##type) },     \
-		{ NULL, WIDTHS(I16_NAME, tile_pairs) } },
+	[TNP_##type] = { ACT_I16_BLOCK, I16_KC, most, unpack,                                                \
+		{ NULL, WIDTHS_WIDE(I16_NAME, direct_##type) }, { NULL, WIDTHS(I16_NAME, tile_pairs) } },
 #endif

@@ -8,7 +8,7 @@
  */
 #include "plugins/cpu/linear_avx2_codes.h"
 
-enum { DIRECT_MAX = 48 };
+enum { DIRECT_MAX = 16, DIRECT_MAX_MORE = 8 }; /* MORE: codes of more than nibbles, longer to unpack */
 
 /* ---- steps ---- */
 
@@ -75,6 +75,7 @@ INLINE __m256 cell_add(int form, const struct cell *c, __m256i acc, __m256 d, __
 }
 
 #define mac_i8	   mac16
+#define mul_i8	   _mm256_maddubs_epi16
 #define MAC_I8_2X1 MAC16_2X1
 #define MUL_I8_2X1 MUL16_2X1
 #include "plugins/cpu/linear_avx2_i8.h"
@@ -111,7 +112,8 @@ I8_TYPES(UNPACK_FN)
 
 /* ---- the table ---- */
 
-#define ROW(type, form) I8_ROW(type, form, DIRECT_MAX, unpack_##type)
+#define NIBBLES(type)	(TNP_##type == TNP_Q4_0 || TNP_##type == TNP_Q4_1 || TNP_##type == TNP_Q4_K)
+#define ROW(type, form) I8_ROW(type, form, NIBBLES(type) ? DIRECT_MAX : DIRECT_MAX_MORE, unpack_##type)
 static const struct int_kernel kernels[] = { I8_TYPES(ROW) };
 
 const struct int_kernel *avx2_i8_kernel(uint32_t type)

@@ -6,7 +6,7 @@
  *   turn_begin              what the integer sums of token t, half h, begin with: minus the zero point
  *   struct cell, cell_make  what the sums of token t, half h, are multiplied with
  *   cell_add                f plus the sums
- *   mac_i8                  acc plus codes x activations
+ *   mac_i8, mul_i8          acc plus codes x activations; without acc
  *   MAC_I8_2X1, MUL_I8_2X1  the same with one word of activations against two vectors of codes; MUL: acc is zero
  * Blocks ascending, one or two fmas a block: one sequence of float operations on an output in both loops and in all
  * instruction sets.
@@ -24,7 +24,7 @@ INLINE void direct_block(
 {
 	const uint8_t *q = chunk + b * type_codes(type);
 	const int form = type_form(type), halves = form_halves(form);
-	__m256i acc[TILE_T];
+	__m256i acc[WIDE_T];
 	struct turn o;
 	__m256 d, m;
 
@@ -33,7 +33,7 @@ INLINE void direct_block(
 	for (int h = 0; h < 2; h++) {
 		UNROLL
 		for (int t = 0; t < T; t++)
-			if (h == 0 || halves)
+			if ((h == 0 && form != I8_MIN) || halves)
 				acc[t] = turn_begin(form, &o, h, t);
 		UNROLL
 		for (int v = 0; v < 4; v++) {
@@ -41,7 +41,10 @@ INLINE void direct_block(
 
 			UNROLL
 			for (int t = 0; t < T; t++)
-				acc[t] = mac_i8(acc[t], u, bcast(x + (4 * h + v) * T + t));
+				if (form == I8_MIN && h == 0 && v == 0)
+					acc[t] = mul_i8(u, bcast(x + t));
+				else
+					acc[t] = mac_i8(acc[t], u, bcast(x + (4 * h + v) * T + t));
 		}
 		if (h == 0 && !halves)
 			continue;
@@ -60,7 +63,7 @@ INLINE void direct_i8(uint32_t type, const uint8_t *panel, uint32_t nb, const ui
 	const struct store *c, const int T)
 {
 	const uint32_t blocks = type_blocks(type), share = (uint32_t)type_chunk(type) / blocks;
-	__m256 f[TILE_T];
+	__m256 f[WIDE_T];
 
 	UNROLL
 	for (int t = 0; t < T; t++)
@@ -122,7 +125,8 @@ INLINE void tile_sums(int form, const uint8_t *w, const struct turn *o, __m256i 
 	}
 }
 
-INLINE void tile_i8(int form, const uint8_t *w, uint32_t nb, const uint8_t *a, float *f, const int T)
+INLINE void tile_i8(int form, const uint8_t *w, uint32_t nb, const uint8_t *a, float *f,
+	const struct ahead *ahead, const int T)
 {
 	const int halves = 1 + form_halves(form);
 
@@ -132,6 +136,7 @@ INLINE void tile_i8(int form, const uint8_t *w, uint32_t nb, const uint8_t *a, f
 		struct turn o;
 
 		OPAQUE_PTR(f);
+		ahead_fetch(ahead, b);
 		turn_make(form, x, T, &o);
 		UNROLL
 		for (int h = 0; h < halves; h++) {
@@ -153,17 +158,18 @@ INLINE void tile_i8(int form, const uint8_t *w, uint32_t nb, const uint8_t *a, f
 		direct_i8(TNP_##type, panel, nb, a, scale, c, T);                                            \
 	}
 #define TILE_I8_FN(form, T)                                                                                  \
-	static void tile_##form##_##T(const uint8_t *w, uint32_t nb, const uint8_t *a, float *f)             \
+	static void tile_##form##_##T(                                                                       \
+		const uint8_t *w, uint32_t nb, const uint8_t *a, float *f, const struct ahead *ahead)        \
 	{                                                                                                    \
-		tile_i8(form, w, nb, a, f, T);                                                               \
+		tile_i8(form, w, nb, a, f, ahead, T);                                                        \
 	}
-#define DIRECT_I8_FNS(type, form) WIDTHS(DIRECT_I8_FN, type)
+#define DIRECT_I8_FNS(type, form) WIDTHS_WIDE(DIRECT_I8_FN, type)
 #define TILE_I8_FNS(form)	  WIDTHS(TILE_I8_FN, form)
 I8_TYPES(DIRECT_I8_FNS)
 I8_FORMS(TILE_I8_FNS)
 
 #define I8_NAME(name, T) name##_##T,
 #define I8_ROW(type, form, most, unpack)                                                                     \
-	[TNP_##type] = { ACT_I8_BLOCK, I8_KC, most, unpack, { NULL, WIDTHS(I8_NAME, direct_##type) },        \
+	[TNP_##type] = { ACT_I8_BLOCK, I8_KC, most, unpack, { NULL, WIDTHS_WIDE(I8_NAME, direct_##type) },   \
 		{ NULL, WIDTHS(I8_NAME, tile_##form) } },
 #endif

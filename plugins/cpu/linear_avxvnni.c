@@ -66,25 +66,22 @@ INLINE __m256 cell_add(int form, const struct cell *c, __m256i acc, __m256 d, __
 	return form_adds(form) ? _mm256_fmadd_ps(c->min, m, f) : f;
 }
 
-#define mac_i8 _mm256_dpbusd_avx_epi32
-#define MAC_I8_2X1(a0, a1, u0, u1, p)                                                                        \
+#define mac_i8	     _mm256_dpbusd_avx_epi32
+#define mul_i8(u, q) mac_i8(_mm256_setzero_si256(), (u), (q))
+#define MAC_2X1(mac, a0, a1, u0, u1, p)                                                                      \
 	do {                                                                                                 \
 		const __m256i q_ = bcast(p);                                                                 \
-		(a0) = mac_i8((a0), (u0), q_);                                                               \
-		(a1) = mac_i8((a1), (u1), q_);                                                               \
+		(a0) = mac((a0), (u0), q_);                                                                  \
+		(a1) = mac((a1), (u1), q_);                                                                  \
 	} while (0)
-#define MUL_I8_2X1 MAC_I8_2X1
+#define MAC_I8_2X1(a0, a1, u0, u1, p) MAC_2X1(mac_i8, a0, a1, u0, u1, p)
+#define MUL_I8_2X1		      MAC_I8_2X1
 #include "plugins/cpu/linear_avx2_i8.h"
 
 /* ---- steps for int16 ---- */
 
-#define mac_i16 _mm256_dpwssd_avx_epi32
-#define MAC_I16_2X1(a0, a1, u0, u1, p)                                                                       \
-	do {                                                                                                 \
-		const __m256i q_ = bcast(p);                                                                 \
-		(a0) = mac_i16((a0), (u0), q_);                                                              \
-		(a1) = mac_i16((a1), (u1), q_);                                                              \
-	} while (0)
+#define mac_i16			       _mm256_dpwssd_avx_epi32
+#define MAC_I16_2X1(a0, a1, u0, u1, p) MAC_2X1(mac_i16, a0, a1, u0, u1, p)
 #include "plugins/cpu/linear_avx2_i16.h"
 
 /* ---- the table; unpacking is the AVX2 variant's ---- */
