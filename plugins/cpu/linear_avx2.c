@@ -84,7 +84,7 @@ static void ahead_move(struct ahead *a, uint32_t nb, uint32_t need)
 }
 
 /* Tiles [t0, t1) over the blocks [b0, b1) in the scratch, while `bytes` of each panel ahead are fetched: unpacking them
- * would wait for the memory else (half of the time with 12 tokens). Partial sums wait in a small buffer, not in c, whose
+ * would wait for the memory else (a third of the time with 12 tokens). Partial sums wait in a small buffer, not in c, whose
  * rows may lie a power of two apart and evict each other. */
 static void stretch_run(const struct job *j, uint32_t b0, uint32_t b1, uint32_t t0, uint32_t t1,
 	struct ahead ahead, uint32_t bytes, const struct store *c)
