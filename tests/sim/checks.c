@@ -98,13 +98,14 @@ static uint64_t pages_needed(const struct sim *s, const struct sim_request *r)
 void check_submit(struct sim *s, struct sim_request *r, int rc, const struct error *e)
 {
 	bool late = r->ask.deadline_ns && r->ask.deadline_ns <= s->fake.now_ns;
+	int behind = r->ask.time.arrived_ns < r->ask.deadline_ns ? TENON_E_TIMEOUT : TENON_E_INVALID;
 	int want = r->refusal;
 
 	if (!want && late)
-		want = TENON_E_INVALID;
+		want = behind;
 	if (!want && s->w.info.n_groups == 1 && pages_needed(s, r) > s->w.info.n_pages[0])
 		want = TENON_E_NOMEM;
-	if (want && rc != want && !(late && rc == TENON_E_INVALID))
+	if (want && rc != want && !(late && rc == behind))
 		sim_fail(s, "refusal", "request %llu: %s (%s); %s was right", (unsigned long long)r->ask.id,
 			error_name(rc), e->text, error_name(want));
 	if (!want && rc && rc != TENON_E_FULL && rc != TENON_E_NOMEM)
