@@ -33,8 +33,8 @@ INLINE void direct_block(
 	for (int h = 0; h < 2; h++) {
 		UNROLL
 		for (int t = 0; t < T; t++)
-			if ((h == 0 && form != I8_MIN) || halves)
-				acc[t] = turn_begin(form, &o, h, t);
+			if (h == 0 || halves)
+				acc[t] = form == I8_MIN ? _mm256_setzero_si256() : turn_begin(form, &o, h, t);
 		UNROLL
 		for (int v = 0; v < 4; v++) {
 			const __m256i u = codes_u8(type, q, v, h);
