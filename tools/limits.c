@@ -8,11 +8,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
 #define OPAQUE(v) __asm__ volatile("" : "+x"(v))
 
 /* ---- threads: started at the first run that needs them, they spin until limit_stop ---- */
@@ -108,7 +103,7 @@ void limit_sort(double *t, int n) { qsort(t, (size_t)n, sizeof *t, cmp_double); 
 		__m256 d = _mm256_set1_ps(0.5f), f = d;                                                      \
 		vec acc[n_acc];                                                                              \
 		(void)th, (void)nt;                                                                          \
-		UNROLL                                                                                       \
+		LIMIT_UNROLL                                                                                 \
 		for (int i = 0; i < n_acc; i++)                                                              \
 			acc[i] = zero;                                                                       \
 		OPAQUE(w);                                                                                   \
@@ -117,14 +112,14 @@ void limit_sort(double *t, int n) { qsort(t, (size_t)n, sizeof *t, cmp_double); 
 		for (long r = *(long *)arg; r > 0; r--) {                                                    \
 			__VA_ARGS__                                                                          \
 		}                                                                                            \
-		UNROLL                                                                                       \
+		LIMIT_UNROLL                                                                                 \
 		for (int i = 0; i < n_acc; i++)                                                              \
 			OPAQUE(acc[i]);                                                                      \
 		OPAQUE(f);                                                                                   \
 		OPAQUE(a);                                                                                   \
 	}
 #define STEP(...)                                                                                            \
-	UNROLL                                                                                               \
+	LIMIT_UNROLL                                                                                         \
 	for (int i = 0; i < 8; i++) {                                                                        \
 		__VA_ARGS__                                                                                  \
 	}
@@ -139,7 +134,7 @@ LIMIT_FN(loop_plain, __m256i, _mm256_setzero_si256(), 8,
 		OPAQUE(acc[i]);
 	))
 LIMIT_FN(loop_deferred, __m256i, _mm256_setzero_si256(), 8,
-	UNROLL
+	LIMIT_UNROLL
 	for (int k = 0; k < 8; k++) {
 		STEP(
 			OPAQUE(a);
@@ -164,7 +159,7 @@ LIMIT_FN(loop_madd16, __m256i, _mm256_setzero_si256(), 8,
 		OPAQUE(acc[i]);
 	))
 LIMIT_FN(loop_f32, __m256, _mm256_setzero_ps(), 12,
-	UNROLL
+	LIMIT_UNROLL
 	for (int i = 0; i < 12; i++) {
 		acc[i] = _mm256_fmadd_ps(d, d, acc[i]);
 		OPAQUE(acc[i]);
@@ -220,10 +215,10 @@ static void read_part(uint32_t th, uint32_t nt, void *arg)
 	__m256i s = _mm256_setzero_si256();
 
 	for (size_t i = 0; i < len; i += 256) {
-		UNROLL
+		LIMIT_UNROLL
 		for (int k = 0; k < 4; k++)
 			_mm_prefetch((const char *)p + i + 4096 + 64 * k, _MM_HINT_T0);
-		UNROLL
+		LIMIT_UNROLL
 		for (int k = 0; k < 8; k++)
 			s = _mm256_xor_si256(s, _mm256_loadu_si256((const __m256i *)(p + i) + k));
 	}

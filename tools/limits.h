@@ -20,6 +20,13 @@ enum limit {
 	LIMIT_F32_512,	/* fma of 512 bits                                 */
 	LIMIT_N
 };
+/* Before every loop over sums, for the files of the loops: one that stays puts them into memory, and the limit halves. */
+#ifdef __clang__
+#define LIMIT_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define LIMIT_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 typedef void limit_fn(uint32_t thread, uint32_t n_threads, void *arg);
 
 struct limit_loop {

@@ -12,19 +12,17 @@ enum { CHAINS = 16 }; /* enough for the latency of every CPU that has these */
 	{                                                                                                    \
 		vec w = one, acc[CHAINS];                                                                    \
 		(void)th, (void)nt;                                                                          \
-		UNROLL                                                                                       \
+		LIMIT_UNROLL                                                                                 \
 		for (int i = 0; i < CHAINS; i++)                                                             \
 			acc[i] = zero;                                                                       \
 		for (long r = *(long *)arg; r > 0; r--) {                                                    \
-			UNROLL                                                                               \
+			LIMIT_UNROLL                                                                         \
 			for (int i = 0; i < CHAINS; i++) {                                                   \
 				acc[i] = op;                                                                 \
 				__asm__ volatile("" : "+v"(acc[i]));                                         \
 			}                                                                                    \
 		}                                                                                            \
 	}
-/* Every loop over acc must vanish: one that stays puts the sums into memory, and the limit halves. */
-#define UNROLL _Pragma("GCC unroll 16")
 
 /* clang-format off */
 LOOP(loop_vnni, __m512i, _mm512_setzero_si512(), _mm512_set1_epi8(3), _mm512_dpbusd_epi32(acc[i], w, w))
