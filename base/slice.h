@@ -11,7 +11,7 @@
 #define SLICE_DELIVER_NS (100 * UINT64_C(1000))
 #define SLICE_COMPUTE_NS (20 * UINT64_C(1000000))
 
-/* The calling thread and those that it starts from now on. A wish: kernels before 6.12 ignore it, threads under real-time
+/* The calling thread and those that it starts from now on. A wish: kernels before 6.12 have no use for it, threads under real-time
  * and other policies keep what they have. [any thread] */
 void slice_ask(uint64_t ns);
 #endif
